@@ -1,0 +1,186 @@
+"""Databases for tests: every test gets a fresh one with the schema in it, on real SQLite and on real PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+from tests import servers
+
+PG_FIXTURES = {"pg_server_url", "pg_url", "empty_pg_url"}
+
+# A database on a busy machine has no useful deadline per example; the timeout per test stands.
+hypothesis.settings.register_profile("gristmill", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("gristmill")
+
+
+@dataclass(frozen=True)
+class TestRun:
+    """What the processes of one pytest run share: the one the user started (the owner) and xdist's workers."""
+
+    __test__ = False
+    directory: Path
+    owner: int
+    database_prefix: str
+
+    @classmethod
+    def begin(cls) -> TestRun:
+        directory = Path(tempfile.mkdtemp(prefix="gristmill-tests-"))
+        return cls(directory, os.getpid(), f"{servers.DATABASE_PREFIX}{uuid.uuid4().hex[:8]}_")
+
+    def end(self) -> None:
+        servers.stop_shared_postgres(self.directory)
+        given = os.environ.get(servers.URL_VARIABLE)
+        if given and (self.directory / "pg-used").exists():
+            servers.drop_databases(given, self.database_prefix)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+RUN = pytest.StashKey[TestRun]()
+LEFT_OUT = pytest.StashKey[int]()
+
+
+# ---- one run, many processes -------------------------------------------------------------------------------------
+
+
+def is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEFT_OUT] = 0
+    if is_worker(config):
+        directory, owner, prefix = config.workerinput["gristmill_run"]  # type: ignore[attr-defined]
+        config.stash[RUN] = TestRun(Path(directory), owner, prefix)
+    else:
+        config.stash[RUN] = TestRun.begin()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    run = node.config.stash[RUN]
+    node.workerinput["gristmill_run"] = (str(run.directory), run.owner, run.database_prefix)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not is_worker(config) and RUN in config.stash:
+        config.stash[RUN].end()
+
+
+# ---- --without=pg ------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--without",
+        action="append",
+        choices=["pg"],
+        default=[],
+        help="leave out the tests that need it; the summary says how many (pg: PostgreSQL)",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if PG_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("pg")
+    if "pg" in config.getoption("--without"):
+        left_out = [item for item in items if item.get_closest_marker("pg")]
+        items[:] = [item for item in items if not item.get_closest_marker("pg")]
+        config.hook.pytest_deselected(items=left_out)
+        config.stash[LEFT_OUT] = len(left_out)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if is_worker(session.config):
+        session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every worker collects, and leaves out, the same tests: not a sum."""
+    left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
+    node.config.stash[LEFT_OUT] = max(node.config.stash[LEFT_OUT], left_out)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.getoption("--without"):
+        terminalreporter.write_line(f"left out by --without=pg: {config.stash[LEFT_OUT]} tests", yellow=True)
+
+
+# ---- databases ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def test_run(pytestconfig: pytest.Config) -> TestRun:
+    return pytestconfig.stash[RUN]
+
+
+@pytest.fixture(scope="session")
+def pg_server_url(pytestconfig: pytest.Config, test_run: TestRun) -> str:
+    if "pg" in pytestconfig.getoption("--without"):
+        pytest.fail("this test needs PostgreSQL but is not marked pg, so --without=pg could not leave it out")
+    (test_run.directory / "pg-used").touch()
+    return servers.shared_postgres(test_run.directory, test_run.owner)
+
+
+@pytest.fixture(scope="session")
+def pg_template(pg_server_url: str, test_run: TestRun) -> str:
+    """The name of a database with the schema in it, made once per run; copying it is much faster than migrating."""
+    from gristmill.ledger.migrate import upgrade
+
+    record = test_run.directory / "template"
+    with servers.locked(test_run.directory / "template.lock"):
+        if not record.exists():
+            url = servers.create_database(pg_server_url, prefix=f"{test_run.database_prefix}template_")
+            upgrade(url)
+            servers.seal_template(url)
+            record.write_text(servers.database_name(url))
+        return record.read_text()
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database file with the schema in it."""
+    from gristmill.ledger.migrate import upgrade
+
+    path = tmp_path_factory.mktemp("template") / "template.db"
+    upgrade(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    for file in sqlite_template.parent.glob(f"{sqlite_template.name}*"):  # with -wal, if it was left
+        shutil.copy(file, tmp_path / file.name.replace("template.db", "test.db", 1))
+    return f"sqlite:///{tmp_path}/test.db"
+
+
+@pytest.fixture
+def pg_url(pg_server_url: str, pg_template: str, test_run: TestRun) -> Iterator[str]:
+    url = servers.create_database(pg_server_url, template=pg_template, prefix=test_run.database_prefix)
+    yield url
+    servers.drop_database(url)
+
+
+@pytest.fixture
+def empty_pg_url(pg_server_url: str, test_run: TestRun) -> Iterator[str]:
+    """A PostgreSQL database without the schema."""
+    url = servers.create_database(pg_server_url, prefix=test_run.database_prefix)
+    yield url
+    servers.drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """A fresh database with the schema in it; a test that uses this runs once on each kind."""
+    return str(request.getfixturevalue({"sqlite": "sqlite_url", "postgres": "pg_url"}[request.param]))

@@ -1,0 +1,64 @@
+"""Gristmill keeps large sets of documents moving through pipelines, and can always say where each one is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gristmill.errors import (
+        EndRun,
+        GristmillError,
+        Invalid,
+        Later,
+        NotFound,
+        Permanent,
+        Refused,
+        Skip,
+        Unavailable,
+        Unspent,
+    )
+    from gristmill.execution.context import Context
+    from gristmill.mill import Mill
+    from gristmill.pipeline import Pipeline, Task, task
+    from gristmill.retry import Retries
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Context",
+    "EndRun",
+    "GristmillError",
+    "Invalid",
+    "Later",
+    "Mill",
+    "NotFound",
+    "Permanent",
+    "Pipeline",
+    "Refused",
+    "Retries",
+    "Skip",
+    "Task",
+    "Unavailable",
+    "Unspent",
+    "task",
+]
+
+# Children import an application's modules, and those import this one: nothing heavy may load before it is asked for.
+_HOME = {
+    "Context": "gristmill.execution.context",
+    "Mill": "gristmill.mill",
+    "Pipeline": "gristmill.pipeline",
+    "Retries": "gristmill.retry",
+    "Task": "gristmill.pipeline",
+    "task": "gristmill.pipeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'gristmill' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOME.get(name, "gristmill.errors")), name)
+    globals()[name] = value
+    return value

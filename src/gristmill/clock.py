@@ -1,0 +1,42 @@
+"""Time, as the ledger stores it: whole microseconds since 1970, UTC.
+
+The database's clock decides. Where a test wants its own time it gives the ledger a `Clock`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+Clock = Callable[[], int]
+SECOND = 1_000_000
+
+
+def micros(seconds: float) -> int:
+    return round(seconds * SECOND)
+
+
+def to_datetime(at: int | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at / SECOND, UTC)
+
+
+def from_datetime(at: datetime) -> int:
+    return micros(at.timestamp())
+
+
+def iso(at: datetime | None) -> str | None:
+    """RFC 3339 in UTC, with milliseconds."""
+    return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class FrozenClock:
+    """A clock that stands still until it is told to move."""
+
+    def __init__(self, at: int = 1_700_000_000 * SECOND) -> None:
+        self.at = at
+
+    def __call__(self) -> int:
+        return self.at
+
+    def advance(self, seconds: float) -> None:
+        self.at += micros(seconds)

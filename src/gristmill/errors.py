@@ -1,0 +1,105 @@
+"""Every error that Gristmill raises, and every outcome that a function can choose by raising.
+
+GristmillError                 something is wrong; the message says what, where, and what to do
+├── Invalid                    the caller's input: unknown name, bad argument, not JSON, too large
+│   └── NotFound               no such run, job, queue, worker
+├── Refused                    right input, wrong moment: an active run, a terminal job
+├── NotYours                   a late worker: the attempt is no longer its own
+├── AppError                   an application that cannot be loaded
+└── DatabaseError              the database
+    ├── Unavailable            it cannot be reached, or went away
+    └── SchemaMismatch         it is there, but its schema is not the one this code needs
+
+Outcome                        raised by a job's function; never a programming error
+├── Permanent                  failed, and trying again is pointless
+├── Skip                       nothing to do, for a reason
+├── Later                      again in some seconds; costs nothing
+├── Unspent                    give it back and rest this worker: disk full, tool missing
+└── EndRun                     this job is done and so is the whole run, for a reason
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GristmillError(Exception):
+    """Something is wrong; the message says what, where, and what to do."""
+
+
+class Invalid(GristmillError):
+    """The caller's input is wrong. Nothing was changed."""
+
+
+class NotFound(Invalid):
+    """There is no such thing in the ledger."""
+
+
+class Refused(GristmillError):
+    """The input is right but the moment is not. Nothing was changed."""
+
+
+class NotYours(GristmillError):
+    """A worker that was declared lost wrote too late. Nothing was changed."""
+
+
+class AppError(GristmillError):
+    """The application cannot be loaded."""
+
+
+class DatabaseError(GristmillError):
+    """The database."""
+
+
+class Unavailable(DatabaseError):
+    """The database cannot be reached, or went away during the call."""
+
+
+class SchemaMismatch(DatabaseError):
+    """The database's schema is not the one that this code needs."""
+
+
+class Outcome(Exception):
+    """Raised by a job's function to choose how the job ends."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Permanent(Outcome):
+    """Failed, and trying again is pointless."""
+
+
+class Skip(Outcome):
+    """Nothing to do, for a reason. Counts as success."""
+
+
+class EndRun(Outcome):
+    """This job is done, and so is the whole run: `EndRun("unchanged")`. What is left of it is not run."""
+
+
+class Later(Outcome):
+    """Run this job again in `seconds`, without spending anything of its budget."""
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        super().__init__(reason or f"again in {seconds:g} s")
+        self.seconds = seconds
+
+
+class Unspent(Outcome):
+    """Give this job back without spending anything, and let this worker rest for `pause` seconds."""
+
+    def __init__(self, reason: str, pause: float = 60) -> None:
+        super().__init__(reason)
+        self.pause = pause
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or the list of what there is, or nothing: the end of an error message."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; there are: {', '.join(names[:20])}" if names else ""

@@ -1,0 +1,37 @@
+"""How a worker shares its starts among several queues: by weight, or strictly in order. Pure.
+
+Stride scheduling: every queue has a virtual time that grows by 1/weight with each start; the one that is
+furthest behind goes next. Shares are exact over any window, and no queue with work ever starves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+
+class Shares:
+    """Virtual time per queue. `sequence` proposes whose turn it is, `charge` books what really started."""
+
+    def __init__(self) -> None:
+        self._time: dict[int, float] = {}
+        self._now = 0.0  # the virtual time of the queue that was furthest behind when something last started
+
+    def sequence(self, weights: Mapping[int, float], starts: int) -> list[int]:
+        """Whose turn it is for the next `starts` starts, among the queues in `weights`."""
+        time = self._caught_up(weights)
+        turns: list[int] = []
+        for _ in range(starts if time else 0):
+            queue = min(time, key=lambda q: (time[q], q))
+            time[queue] += 1 / weights[queue]
+            turns.append(queue)
+        return turns
+
+    def charge(self, weights: Mapping[int, float], started: Iterable[int]) -> None:
+        self._time.update(self._caught_up(weights))
+        for queue in started:
+            self._time[queue] += 1 / weights[queue]
+        self._now = min((self._time[q] for q in weights), default=self._now)
+
+    def _caught_up(self, weights: Mapping[int, float]) -> dict[int, float]:
+        """A queue that had no work gets no credit for that: it joins at the present virtual time."""
+        return {q: max(self._time.get(q, self._now), self._now) for q in weights}

@@ -1,0 +1,205 @@
+"""What the ledger tells: plain values for runs, stages, jobs, attempts, queues and workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import datetime
+from enum import IntEnum
+from typing import Any
+
+from gristmill.clock import iso
+from gristmill.errors import Invalid, NotFound, did_you_mean
+
+
+class Priority(IntEnum):
+    """A run's priority is its jobs' priority, through all stages."""
+
+    HIGH = 0
+    NORMAL = 1
+    LOW = 2
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def of(cls, value: Priority | str) -> Priority:
+        if isinstance(value, cls):
+            return value
+        word = str(value)
+        if word.upper() not in cls.__members__:
+            names = [p.word for p in cls]
+            raise Invalid(f"unknown priority {word!r}{did_you_mean(word, names)}")
+        return cls[word.upper()]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a run, with its counters."""
+
+    name: str
+    state: str  #: waiting, open, sealed or closed
+    outcome: str | None  #: once closed: completed, completed_with_errors, failed, skipped or cancelled
+    total: int
+    completed: int
+    failed: int
+    skipped: int
+    cancelled: int
+    queue: str
+    each: bool
+    opened_at: datetime | None
+    closed_at: datetime | None
+
+    @property
+    def done(self) -> int:
+        return self.completed + self.failed + self.skipped + self.cancelled
+
+
+@dataclass(frozen=True)
+class Run:
+    """One passage of one subject through one pipeline."""
+
+    id: int
+    pipeline: str
+    subject: str
+    state: str
+    priority: str
+    epoch: int
+    args: dict[str, Any]
+    error: str | None
+    reason: str | None  #: why it ended early: `unchanged`, `no_documents`, …
+    stopping: str | None  #: set while a stop is being carried out: why
+    created_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    stages: tuple[Stage, ...] = ()
+    results: dict[str, Any] = field(default_factory=dict, repr=False)
+    created: bool = field(default=True, repr=False)  #: False when `start` joined a run that was there
+
+    @property
+    def terminal(self) -> bool:
+        return self.finished_at is not None
+
+    def stage(self, name: str) -> Stage:
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise NotFound(f"run {self.id} has no stage {name!r}{did_you_mean(name, [s.name for s in self.stages])}")
+
+    def result(self, stage: str) -> Any:
+        """What the one job of `stage` returned; None while it has not."""
+        if self.stage(stage).each:
+            raise Invalid(f"stage {stage!r} has many items: read them with mill.results({self.id}, {stage!r})")
+        return self.results.get(stage)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One unit of work."""
+
+    id: int
+    run: int | None
+    stage: str | None
+    subject: str | None
+    key: str | None
+    task: str
+    queue: str
+    state: str
+    priority: str
+    attempt: int
+    errors: int
+    crashes: int
+    timeouts: int
+    losses: int
+    returns: int
+    args: dict[str, Any] | None
+    result: Any
+    error: str | None
+    error_class: str | None
+    progress: Any
+    worker: int | None
+    unique: str | None
+    run_at: datetime | None
+    created_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    created: bool = field(default=True, repr=False)  #: False when a job with the same unique key was there
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt that did not succeed, kept with what is needed to understand it."""
+
+    job: int
+    attempt: int
+    outcome: str
+    error_class: str | None
+    error: str | None
+    traceback: str | None
+    log: str | None
+    worker: int | None
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A queue's settings, and what is in it now."""
+
+    name: str
+    weight: float
+    paused: bool
+    ready: int
+    delayed: int
+    in_progress: int
+    oldest: datetime | None
+    workers: int
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker's registration."""
+
+    id: int
+    host: str
+    pid: int
+    state: str
+    queues: tuple[str, ...]
+    slots: int
+    version: str
+    holding: int
+    registered_at: datetime | None
+    heartbeat_at: datetime | None
+    lease_until: datetime | None
+
+
+@dataclass(frozen=True)
+class Repair:
+    """One thing that reconcile found and mended (or would)."""
+
+    what: str
+    target: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """The overall picture."""
+
+    runs: dict[str, int]
+    active: tuple[Run, ...]
+    queues: tuple[Queue, ...]
+    workers: tuple[Worker, ...]
+
+
+def to_json(value: Any) -> Any:
+    """A model as JSON values: dataclasses become objects, times RFC 3339."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_json(getattr(value, f.name)) for f in fields(value) if f.name not in {"created", "results"}}
+    if isinstance(value, datetime):
+        return iso(value)
+    if isinstance(value, list | tuple):
+        return [to_json(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): to_json(v) for k, v in value.items()}
+    return value

@@ -1,0 +1,400 @@
+"""Pipelines and tasks: plain Python functions, the order between them, and what is promised about them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+from gristmill.binding import Parameters
+from gristmill.errors import Invalid, did_you_mean
+from gristmill.retry import Retries
+from gristmill.settings import DEFAULT_QUEUE, NAME_LIMIT
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_F = Callable[P, R]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9][A-Za-z0-9_-]*)*")
+_RESERVED = frozenset({"all", "none", "gristmill"})
+
+
+def check_name(name: Any, what: str) -> str:
+    if not isinstance(name, str) or len(name) > NAME_LIMIT or not _NAME.fullmatch(name):
+        raise Invalid(
+            f"{what} name {name!r} must be letters, digits, '_' and '-', parts joined by '.', at most {NAME_LIMIT} long"
+        )
+    if name.split(".")[0].lower() in _RESERVED:
+        raise Invalid(f"{what} name {name!r} is reserved; choose another")
+    return name
+
+
+def check_timeout(timeout: float | None, where: str) -> float | None:
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= 31_536_000:
+        raise Invalid(f"{where}: timeout must be a number of seconds above 0, not {timeout!r}")
+    return float(timeout)
+
+
+class Task(Generic[P, R]):
+    """A function that jobs name. Called directly it is just the function."""
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        *,
+        name: str,
+        queue: str = DEFAULT_QUEUE,
+        timeout: float | None = None,
+        retries: Retries | int = 0,
+        memory_mib: int | None = None,
+        formerly: Sequence[str] = (),
+    ) -> None:
+        if not callable(fn):
+            raise Invalid(f"a task is made from a function, not from {fn!r}")
+        if isinstance(formerly, str):
+            raise Invalid(f"task {name!r}: formerly=… wants a list of names, not the text {formerly!r}")
+        self.name = check_name(name, "task")
+        self.fn = fn
+        self.queue = check_name(queue, "queue")
+        self.timeout = check_timeout(timeout, f"task {name!r}")
+        self.retries = retries if isinstance(retries, Retries) else Retries(retries)
+        self.memory_mib = memory_mib
+        self.formerly = tuple(check_name(former, "former task") for former in formerly)
+        self.is_async = inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn)
+        self.streams = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
+        self.parameters = Parameters(fn, f"task {name!r}")
+        update_wrapper(self, fn)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__.lower()} {self.name!r}>"
+
+    def spec(self, *, timeout: float | None = None, retries: Retries | None = None) -> dict[str, Any]:
+        """What a worker must know to run a job of this task without importing it. Stored once, not per job."""
+        return {
+            "timeout": self.timeout if timeout is None else timeout,
+            "retries": (self.retries if retries is None else retries).to_json(),
+            "memory_mib": self.memory_mib,
+            "async": self.is_async,
+        }
+
+
+@dataclass(frozen=True)
+class Need:
+    """How much success a stage needs: a count, a share, or (neither) one item if there were any."""
+
+    count: int | None = None
+    share: float | None = None
+
+    @classmethod
+    def of(cls, value: float | None, where: str) -> Need:
+        if value is None:
+            return cls()
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise Invalid(f"{where}: need must be a count (2) or a share (0.5), not {value!r}")
+        if isinstance(value, int):
+            return cls(count=value)
+        if value > 1:
+            raise Invalid(
+                f"{where}: need={value!r} is over 1.0; a share goes from 0.0 to 1.0, a count is a whole number"
+            )
+        return cls(share=value)
+
+    def met(self, succeeded: int, total: int) -> bool:
+        if self.count is not None:
+            return succeeded >= self.count
+        if self.share is not None:
+            return succeeded >= self.share * total
+        return succeeded > 0 or total == 0
+
+    def words(self, succeeded: int, total: int) -> str:
+        if self.share is not None:
+            return f"{succeeded} of {total} succeeded, {self.share:.0%} needed"
+        return f"{succeeded} of {total} succeeded, {1 if self.count is None else self.count} needed"
+
+
+class Stage(Task[P, R]):
+    """One step of a pipeline."""
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        pipeline: Pipeline,
+        stage_name: str,
+        *,
+        after: Sequence[str],
+        each: bool,
+        need: float | None,
+        gate: bool,
+        **options: Any,
+    ) -> None:
+        if not isinstance(stage_name, str) or "." in stage_name:
+            raise Invalid(f"stage name {stage_name!r} must not contain '.'")
+        super().__init__(fn, name=f"{pipeline.name}.{stage_name}", **options)
+        self.pipeline = pipeline
+        self.stage_name = stage_name
+        self.after = tuple(after)
+        self.each = each
+        self.need = Need.of(need, f"stage {stage_name!r}")
+        self.gate = gate
+
+
+After = Stage[Any, Any] | str
+
+
+class Pipeline:
+    """Named stages and the order between them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = check_name(name, "pipeline")
+        self.stages: dict[str, Stage[Any, Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<pipeline {self.name!r}: {', '.join(self.stages) or 'no stages'}>"
+
+    @overload
+    def stage(self, fn: Callable[P, R], /) -> Stage[P, R]: ...
+
+    @overload
+    def stage(
+        self,
+        /,
+        *,
+        after: After | Iterable[After] = (),
+        each: bool = False,
+        need: float | None = None,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        timeout: float | None = None,
+        retries: Retries | int = 0,
+        memory_mib: int | None = None,
+        formerly: Sequence[str] = (),
+    ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
+
+    def stage(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        after: After | Iterable[After] = (),
+        each: bool = False,
+        need: float | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Makes a function a stage. `each=True`: one job per item that the stages before it emit.
+
+        `need`: how much success it takes for the run to go on: a count (`2`) or a share (`0.5`);
+        by default one item, if there were any.
+        """
+
+        def decorate(fn: Callable[..., Any]) -> Stage[Any, Any]:
+            return self._add(fn, name, after, each=each, need=need, gate=False, **options)
+
+        return decorate if fn is None else decorate(fn)
+
+    def gate(
+        self, *, after: After | Iterable[After], name: str | None = None, **options: Any
+    ) -> Callable[[Callable[P, R]], Stage[P, R]]:
+        """Makes a function a gate: it runs when `after` is closed, and what follows waits for it too.
+
+        Returning lets the run go on, failing fails it, `EndRun` ends it there.
+        """
+
+        def decorate(fn: Callable[P, R]) -> Stage[P, R]:
+            return self._add(fn, name, after, each=False, need=None, gate=True, **options)
+
+        return decorate
+
+    def _add(
+        self, fn: Callable[..., Any], name: str | None, after: After | Iterable[After], **options: Any
+    ) -> Stage[Any, Any]:
+        name = getattr(fn, "__name__", None) if name is None else name
+        stage: Stage[Any, Any] = Stage(fn, self, cast(str, name), after=self._names(after), **options)
+        if stage.stage_name in self.stages:
+            raise Invalid(f"pipeline {self.name!r} has a stage {name!r} already")
+        if stage.each and not stage.after:
+            raise Invalid(f"stage {name!r} has each=True but nothing before it that could give it items: add after=…")
+        self.stages[stage.stage_name] = stage
+        return stage
+
+    def _names(self, after: After | Iterable[After]) -> list[str]:
+        names: list[str] = []
+        for upstream in [after] if isinstance(after, Stage | str) else after:
+            if isinstance(upstream, Stage) and upstream.pipeline is not self:
+                raise Invalid(f"{upstream!r} belongs to pipeline {upstream.pipeline.name!r}, not to {self.name!r}")
+            if not isinstance(upstream, Stage | str):
+                raise Invalid(f"after=… wants a stage or its name, not {upstream!r}")
+            name = upstream if isinstance(upstream, str) else upstream.stage_name
+            if name not in names:
+                names.append(name)
+        return names
+
+    def ordered(self) -> list[Stage[Any, Any]]:
+        """The stages, each after all that it depends on; refuses unknown names and cycles."""
+        if not self.stages:
+            raise Invalid(f"pipeline {self.name!r} has no stages")
+        for stage in self.stages.values():
+            for name in stage.after:
+                if name not in self.stages:
+                    raise Invalid(
+                        f"stage {stage.stage_name!r} of pipeline {self.name!r} is after {name!r}, which is not there"
+                        f"{did_you_mean(name, self.stages)}"
+                    )
+        done: list[Stage[Any, Any]] = []
+        left = dict(self.stages)
+        while left:
+            free = [s for s in left.values() if not any(up in left for up in self.upstreams(s))]
+            if not free:
+                raise Invalid(f"the stages of pipeline {self.name!r} form a cycle: {' → '.join(self._cycle(left))}")
+            done += free
+            for stage in free:
+                del left[stage.stage_name]
+        return done
+
+    def upstreams(self, stage: Stage[Any, Any]) -> list[str]:
+        """What must close before `stage` can: what it names, and the gates of that."""
+        names = list(stage.after)
+        if not stage.gate:
+            gates = [g for g in self.stages.values() if g.gate and set(g.after) & set(stage.after)]
+            if gates and stage.each:
+                raise Invalid(
+                    f"stage {stage.stage_name!r} gets items while {gates[0].after[0]!r} still runs, so it cannot wait for"
+                    f" its gate {gates[0].stage_name!r}; put a plain stage between"
+                )
+            names += [g.stage_name for g in gates if g.stage_name not in names]
+        return names
+
+    def _cycle(self, left: Mapping[str, Stage[Any, Any]]) -> list[str]:
+        path = [next(iter(left))]
+        while path[-1] not in path[:-1]:
+            path.append(next(up for up in self.upstreams(left[path[-1]]) if up in left))
+        return path[path.index(path[-1]) :][::-1]
+
+    def check_args(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """A run's arguments: each named by some stage, each of the type that every such stage wants, none missing."""
+        stages = self.ordered()
+        known = {name for stage in stages for name in stage.parameters.by_name}
+        checked = dict(args)
+        for name in args:
+            if name not in known and not any(s.parameters.takes_any for s in stages):
+                raise Invalid(f"pipeline {self.name!r} takes no argument {name!r}{did_you_mean(str(name), known)}")
+        for stage in stages:
+            checked = stage.parameters.check_named(checked)
+            if not stage.each:
+                stage.parameters.refuse_missing(checked)
+        return checked
+
+
+@overload
+def task(fn: Callable[P, R], /) -> Task[P, R]: ...
+
+
+@overload
+def task(
+    *,
+    name: str | None = None,
+    queue: str = DEFAULT_QUEUE,
+    timeout: float | None = None,
+    retries: Retries | int = 0,
+    memory_mib: int | None = None,
+    formerly: Sequence[str] = (),
+) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+
+def task(fn: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
+    """Makes a function a task: something that a job on its own can run."""
+
+    def decorate(fn: Callable[..., Any]) -> Task[Any, Any]:
+        made: Task[Any, Any] = Task(fn, name=name or getattr(fn, "__name__", ""), **options)
+        if made.streams:
+            raise Invalid(f"task {made.name!r} is a generator; only a pipeline's stage can emit items")
+        return made
+
+    return decorate if fn is None else decorate(fn)
+
+
+class Registry:
+    """What an application offers: its pipelines and tasks by name, former names included."""
+
+    def __init__(self, *parts: Pipeline | Task[Any, Any]) -> None:
+        self.pipelines: dict[str, Pipeline] = {}
+        self.tasks: dict[str, Task[Any, Any]] = {}
+        for part in parts:
+            self.add(part)
+
+    def add(self, part: Pipeline | Task[Any, Any]) -> None:
+        if isinstance(part, Pipeline):
+            self._put(self.pipelines, part.name, part, "pipeline")
+            for stage in part.ordered():
+                self._put_task(stage)
+        elif isinstance(part, Stage):
+            self.add(part.pipeline)
+        elif isinstance(part, Task):
+            self._put_task(part)
+        else:
+            raise Invalid(f"an application is made of pipelines and tasks, not of {part!r}")
+
+    def _put_task(self, task: Task[Any, Any]) -> None:
+        for name in (task.name, *task.formerly):
+            self._put(self.tasks, name, task, "task")
+
+    @staticmethod
+    def _put(known: dict[str, Any], name: str, value: Any, what: str) -> None:
+        if known.setdefault(name, value) is not value:
+            raise Invalid(f"two {what}s are named {name!r}; give one of them another name")
+
+    def pipeline(self, name: str) -> Pipeline:
+        if name not in self.pipelines:
+            raise Invalid(f"unknown pipeline {name!r}{did_you_mean(name, self.pipelines)}")
+        return self.pipelines[name]
+
+    def task(self, name: str) -> Task[Any, Any]:
+        if name not in self.tasks:
+            raise Invalid(f"unknown task {name!r}{did_you_mean(name, self.tasks)}")
+        return self.tasks[name]
+
+    def queues(self) -> set[str]:
+        return {task.queue for task in self.tasks.values()}
+
+    def sources(self) -> list[str]:
+        """The modules (or, for a program run as a script, the file) that a child imports to have the same."""
+        found: list[str] = []
+        for task in self.tasks.values():
+            source = _source(task)
+            if source not in found:
+                found.append(source)
+        return found
+
+
+def _source(task: Task[Any, Any]) -> str:
+    module = task.fn.__module__
+    home = sys.modules.get(module)
+    path = getattr(home, "__file__", None)
+    if module in {"__main__", "__mp_main__"} or getattr(home, "__gristmill_file__", False):
+        if not path:
+            raise Invalid(
+                f"{task!r} lives in an interactive session; put it into a file, so that children can import it"
+            )
+        spec = getattr(home, "__spec__", None)
+        if module == "__main__" and spec is not None and spec.name not in {"__main__", None}:
+            return f"module:{spec.name}"
+        return f"file:{path}"
+    return f"module:{module}"
+
+
+def parts_of(namespace: Mapping[str, Any]) -> Iterator[Pipeline | Task[Any, Any]]:
+    """The pipelines and tasks that a module holds at its top level."""
+    seen: set[int] = set()
+    for value in namespace.values():
+        if isinstance(value, Pipeline | Task) and id(value) not in seen:
+            seen.add(id(value))
+            yield value

@@ -1,0 +1,102 @@
+"""Every setting: its name, default, environment variable and meaning, in one table.
+
+A value comes from the call or the command line, then the environment, then the default.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from gristmill.errors import Invalid, did_you_mean
+
+DEFAULT_DATABASE = "sqlite:///gristmill.db"
+DEFAULT_QUEUE = "default"
+PAYLOAD_LIMIT = 1024 * 1024  # bytes of JSON: a row is a message, not a document store
+KEY_LIMIT = 500  # characters: keys are indexed, and PostgreSQL's index rows end at 2,700 bytes
+NAME_LIMIT = 100
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """How a worker behaves. Durations are seconds."""
+
+    slots: int = os.cpu_count() or 1
+    async_slots: int = 100
+    lease: float = 30.0
+    poll: float = 1.0
+    grace: float = 30.0
+    cancel_grace: float = 5.0
+    prefetch: float = 0.02
+    batch: int = 500
+    strict: bool = False
+    memory_mib: int = 0
+    recycle: int = 0
+
+    def __post_init__(self) -> None:
+        for name, (lowest, highest) in _LIMITS.items():
+            value = getattr(self, name)
+            if not lowest <= value <= highest:
+                raise Invalid(f"setting {name!r} must be from {lowest:g} to {highest:g}, not {value!r}")
+        if self.poll * 3 > self.lease:
+            raise Invalid(f"setting 'poll' ({self.poll:g} s) must be at most a third of 'lease' ({self.lease:g} s)")
+
+
+_LIMITS: dict[str, tuple[float, float]] = {
+    "slots": (1, 1024),
+    "async_slots": (1, 100_000),
+    "lease": (0.5, 3600),
+    "poll": (0.01, 60),
+    "grace": (0, 86_400),
+    "cancel_grace": (0, 3600),
+    "prefetch": (0, 10),
+    "batch": (1, 10_000),
+    "memory_mib": (0, 10**7),
+    "recycle": (0, 10**9),
+}
+
+HELP: dict[str, str] = {
+    "slots": "child processes that run jobs (default: one per core)",
+    "async_slots": "async jobs at once, all in one child process",
+    "lease": "a worker that was silent for so long is lost, and its jobs go to others",
+    "poll": "how often to look without being told; also how fast a pause takes effect",
+    "grace": "on SIGTERM, how long running jobs may go on before they are stopped and returned",
+    "cancel_grace": "how long a cancelled job may go on before its process is killed",
+    "prefetch": "how much estimated work a child may hold in advance",
+    "batch": "the most jobs in one claim for one child",
+    "strict": "serve the queues strictly in the order given, instead of by weight",
+    "memory_mib": "the most memory of one child; 0: no limit",
+    "recycle": "replace a child after so many jobs; 0: never",
+}
+
+
+def worker_settings(environ: Mapping[str, str] | None = None, **given: Any) -> WorkerSettings:
+    """Settings from `given` (None: not given), then `GRISTMILL_<NAME>` in the environment, then the defaults."""
+    environ = os.environ if environ is None else environ
+    names = {f.name: f.type for f in fields(WorkerSettings)}
+    for name in given:
+        if name not in names:
+            raise Invalid(f"unknown setting {name!r}{did_you_mean(name, names)}")
+    values = {
+        n: _parse(n, str(t), environ[f"GRISTMILL_{n.upper()}"])
+        for n, t in names.items()
+        if f"GRISTMILL_{n.upper()}" in environ
+    }
+    values.update({n: v for n, v in given.items() if v is not None})
+    return WorkerSettings(**values)
+
+
+def _parse(name: str, kind: str, text: str) -> Any:
+    try:
+        if kind == "bool":
+            return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]
+        return int(text) if kind == "int" else float(text)
+    except (ValueError, KeyError):
+        raise Invalid(f"GRISTMILL_{name.upper()}={text!r} is not a {kind}") from None
+
+
+def database_url(given: str | None = None, environ: Mapping[str, str] | None = None) -> str:
+    environ = os.environ if environ is None else environ
+    return given or environ.get("GRISTMILL_DATABASE_URL") or environ.get("DATABASE_URL") or DEFAULT_DATABASE

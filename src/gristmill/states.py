@@ -1,0 +1,118 @@
+"""The state machine: every state a job, a run or a stage can be in, and who moves it on.
+
+This module is the only place that says which change of state is legal. The ledger's verbs take their
+`from` states here, docs/lifecycle.md is generated from here, and nothing here does any I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class State(IntEnum):
+    """States of jobs and runs. Stored as small integers: text states cost SQLite a factor of four."""
+
+    QUEUED = 0  #: it may be claimed once it is ready (a worker moves it on)
+    IN_PROGRESS = 1  #: one worker holds it, under the number of its attempt (that worker moves it on, or a rescue)
+    COMPLETED = 2  #: done
+    COMPLETED_WITH_ERRORS = 3  #: done, but some of its own items failed, by name; counts as completed
+    FAILED = 4  #: its budget is spent, or trying again is pointless (an operator may requeue it)
+    CANCELLED = 5  #: someone stopped it, or the run that it belonged to was stopped
+    SKIPPED = 6  #: there was nothing to do, for a reason; counts as success
+    WAITING = 7  #: runs only: behind the subject's active run (which starts it when it ends)
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+    @property
+    def terminal(self) -> bool:
+        return self in TERMINAL
+
+
+class StageState(IntEnum):
+    """States of a stage within a run."""
+
+    WAITING = 0  #: something before it is not closed yet
+    OPEN = 1  #: items may still come
+    SEALED = 2  #: no more items will come; some are not terminal yet
+    CLOSED = 3  #: sealed, and every item is terminal
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+class WorkerState(IntEnum):
+    """A worker's row. `LOST` is for ever: the process has to register anew."""
+
+    ACTIVE = 0
+    STOPPED = 1
+    LOST = 2
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+TERMINAL = frozenset({State.COMPLETED, State.COMPLETED_WITH_ERRORS, State.FAILED, State.CANCELLED, State.SKIPPED})
+SUCCESS = frozenset({State.COMPLETED, State.COMPLETED_WITH_ERRORS, State.SKIPPED})
+ACTIVE_RUN = frozenset({State.QUEUED, State.IN_PROGRESS})
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One legal change of state: the verb that makes it, from where to where, and who calls the verb."""
+
+    verb: str
+    source: State | None
+    target: State
+    who: str
+
+
+JOB_TRANSITIONS = (
+    Transition("enqueue", None, State.QUEUED, "an application, or a stage that starts or emits"),
+    Transition("claim", State.QUEUED, State.IN_PROGRESS, "a worker; the attempt grows by one"),
+    Transition("finish", State.IN_PROGRESS, State.COMPLETED, "the worker that holds the attempt"),
+    Transition(
+        "finish", State.IN_PROGRESS, State.COMPLETED_WITH_ERRORS, "the same, when items of the job's own failed"
+    ),
+    Transition("finish", State.IN_PROGRESS, State.SKIPPED, "the same, on Skip"),
+    Transition("finish", State.IN_PROGRESS, State.FAILED, "the same, on Permanent or when the budget is spent"),
+    Transition("finish", State.IN_PROGRESS, State.QUEUED, "the same, while the budget allows a retry"),
+    Transition("release", State.IN_PROGRESS, State.QUEUED, "the same, unspent: Later, Unspent, drain, a dead child"),
+    Transition("rescue", State.IN_PROGRESS, State.QUEUED, "anyone, when the worker is lost"),
+    Transition("rescue", State.IN_PROGRESS, State.FAILED, "anyone, when it was lost too often"),
+    Transition("cancel", State.QUEUED, State.CANCELLED, "an operator, or the sweep of a stopped run"),
+    Transition("cancel", State.IN_PROGRESS, State.CANCELLED, "its worker, once the work is stopped; or a rescue"),
+    Transition("requeue", State.FAILED, State.QUEUED, "an operator"),
+    Transition("requeue", State.CANCELLED, State.QUEUED, "an operator"),
+    Transition("requeue", State.SKIPPED, State.QUEUED, "an operator"),
+    Transition("requeue", State.COMPLETED_WITH_ERRORS, State.QUEUED, "an operator"),
+)
+
+RUN_TRANSITIONS = (
+    Transition("start", None, State.QUEUED, "an application"),
+    Transition("start", None, State.WAITING, "an application, when the subject has an active run"),
+    Transition("begin", State.QUEUED, State.IN_PROGRESS, "the first worker that holds one of its jobs"),
+    Transition("activate", State.WAITING, State.QUEUED, "the end of the run before it"),
+    Transition("end", State.QUEUED, State.COMPLETED, "the closing of its last stage, when there was nothing to do"),
+    Transition("end", State.IN_PROGRESS, State.COMPLETED, "the closing of its last stage, or EndRun"),
+    Transition(
+        "end", State.IN_PROGRESS, State.COMPLETED_WITH_ERRORS, "the same, when items failed but enough succeeded"
+    ),
+    Transition("end", State.IN_PROGRESS, State.FAILED, "a stage that did not get what it needs"),
+    Transition("end", State.QUEUED, State.CANCELLED, "an operator, once its last job is terminal"),
+    Transition("end", State.IN_PROGRESS, State.CANCELLED, "an operator, once its last job is terminal"),
+    Transition("end", State.WAITING, State.CANCELLED, "an operator"),
+)
+
+
+def sources(verb: str, transitions: tuple[Transition, ...] = JOB_TRANSITIONS) -> tuple[int, ...]:
+    """The states that `verb` may start from, as the numbers that are stored."""
+    return tuple(sorted({int(t.source) for t in transitions if t.verb == verb and t.source is not None}))
+
+
+def parse_state(word: str) -> State:
+    return State[word.upper()]

@@ -1,0 +1,121 @@
+"""The default delivery: LISTEN/NOTIFY on PostgreSQL, one named pipe per worker beside an SQLite file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Connection
+
+from gristmill.delivery.protocol import Bell, Delivery
+from gristmill.errors import Unavailable
+from gristmill.ledger.store import Ledger
+
+CHANNEL = "gristmill"
+
+
+def database_delivery(ledger: Ledger) -> Delivery:
+    return PipeDelivery(ledger.path) if ledger.is_sqlite else NotifyDelivery(ledger)
+
+
+class PipeDelivery:
+    """Every worker on an SQLite file has a FIFO in a folder beside it; ringing writes a byte into each."""
+
+    def __init__(self, database: Path) -> None:
+        self._folder = Path(f"{database}-bells")
+
+    def before_commit(self, connection: Connection, queues: Iterable[int]) -> None:
+        """SQLite has nothing that would ring at the commit itself."""
+
+    def after_commit(self, queues: Iterable[int]) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            for path in list(os.scandir(self._folder)):
+                _ring(path.path)
+
+    def bell(self) -> Bell:
+        return _PipeBell(self._folder)
+
+
+def _ring(path: str) -> None:
+    try:
+        pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        # Nobody reads: its worker died without tidying up.
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        return
+    with contextlib.suppress(BlockingIOError):  # full: it is ringing already
+        os.write(pipe, b"!")
+    os.close(pipe)
+
+
+class _PipeBell:
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self._path = folder / uuid4().hex
+        # Made under another name first: a pipe that nobody reads yet would be taken for a dead worker's.
+        hidden = folder.with_name(f"{folder.name}.{self._path.name}")
+        os.mkfifo(hidden)
+        self._pipe = os.open(hidden, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)  # RDWR: no end-of-file between rings
+        hidden.rename(self._path)
+
+    def fileno(self) -> int:
+        return self._pipe
+
+    def heard(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._pipe, 4096):
+                pass
+
+    def close(self) -> None:
+        self._path.unlink(missing_ok=True)
+        os.close(self._pipe)
+
+
+class NotifyDelivery:
+    """One NOTIFY per transaction that made jobs ready. It is part of the commit, so nobody hears of it too early."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def before_commit(self, connection: Connection, queues: Iterable[int]) -> None:
+        payload = ",".join(map(str, sorted(queues)))[:7000]
+        connection.exec_driver_sql("SELECT pg_notify(%(channel)s, %(payload)s)", {"channel": CHANNEL, "payload": payload})
+
+    def after_commit(self, queues: Iterable[int]) -> None:
+        """Rung with the commit."""
+
+    def bell(self) -> Bell:
+        return _NotifyBell(self._ledger)
+
+
+class _NotifyBell:
+    def __init__(self, ledger: Ledger) -> None:
+        import psycopg
+
+        self._error = psycopg.Error
+        # A connection of its own, outside the pool: it must not be handed to anyone else.
+        arguments, options = ledger.engine.dialect.create_connect_args(ledger.url)
+        try:
+            self._connection: Any = psycopg.connect(*arguments, **options, autocommit=True, connect_timeout=5)
+            self._connection.execute(f"LISTEN {CHANNEL}")
+        except psycopg.Error as error:
+            raise Unavailable(f"cannot listen for work: {error}") from error
+
+    def fileno(self) -> int:
+        number: int = self._connection.fileno()
+        return number
+
+    def heard(self) -> None:
+        try:
+            for _ in self._connection.notifies(timeout=0):
+                pass
+        except self._error as error:
+            raise Unavailable(f"the connection that listens for work is gone: {error}") from error
+
+    def close(self) -> None:
+        self._connection.close()

@@ -1,0 +1,30 @@
+"""What a delivery must offer. It fits on a screen, on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from sqlalchemy import Connection
+
+
+class Bell(Protocol):
+    """A worker's end: something to select on."""
+
+    def fileno(self) -> int:
+        """Readable when someone rang."""
+        ...
+
+    def heard(self) -> None:
+        """Takes all the ringing there is, so that `fileno` is quiet again. Raises Unavailable when the bell broke."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Delivery(Protocol):
+    """Rings for queues that got ready jobs (`Announcer`), and hands out bells."""
+
+    def before_commit(self, connection: Connection, queues: Iterable[int]) -> None: ...
+    def after_commit(self, queues: Iterable[int]) -> None: ...
+    def bell(self) -> Bell: ...

@@ -1,0 +1,5 @@
+"""The ledger: the tables, and the only code that changes them.
+
+Reading order: schema (what is stored), store (how a verb becomes one transaction), then one module per group of verbs:
+start, claim, finish (with flow: what a stage's last item sets off), emit, stop, workers, queues, repair; read for the rest.
+"""

@@ -1,0 +1,101 @@
+"""Taking jobs: the only way from `queued` to `in_progress`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from gristmill.ledger.hold import hold
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Tx
+from gristmill.states import State
+
+
+class Lane(NamedTuple):
+    """One line of ready jobs. `floor`: entries up to there are known to be gone (PostgreSQL's index keeps them a while)."""
+
+    queue_id: int
+    pool: int
+    priority: int
+    floor: int = 0
+
+
+class Want(NamedTuple):
+    """Up to `most` jobs from these lanes of one pool, in this order."""
+
+    pool: int
+    most: int
+    lanes: tuple[Lane, ...]
+
+
+class Taken(NamedTuple):
+    """What a claim got, the number to give back when all of it is done, and the lanes that had no more."""
+
+    claim: int | None
+    jobs: list[Claimed]
+    empty: list[Lane]
+
+
+class Claimed(NamedTuple):
+    """A job in this worker's hands, payload undecoded."""
+
+    id: int
+    attempt: int
+    run_id: int | None
+    stage_id: int | None
+    task_id: int
+    queue_id: int
+    pool: int
+    alone: bool
+    key: str | None
+    args: str | None
+
+
+_CLAIM = Sql(
+    f"UPDATE gm_job SET state = {State.IN_PROGRESS:d}, ready = NULL, attempt = attempt + 1, worker_id = :worker,"
+    " started_at = {now}, unique_key = CASE WHEN unique_scope = 1 THEN NULL ELSE unique_key END"
+    " WHERE id {one_of SELECT id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool"
+    " AND priority = :priority AND ready > :floor"
+    " AND EXISTS (SELECT 1 FROM gm_queue WHERE id = :queue AND NOT paused) ORDER BY ready LIMIT :most {skip}}"
+    " RETURNING id, attempt, run_id, stage_id, task_id, queue_id, pool, alone, key, args"
+)
+_REMEMBER = Sql("INSERT INTO gm_claim (worker_id, jobs) VALUES (:worker, :jobs) RETURNING id")
+_FLOOR = Sql(
+    "SELECT ready FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND priority = :priority"
+    " AND ready > :floor ORDER BY ready LIMIT 1"
+)
+
+
+def claim(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) -> Taken:
+    """Takes ready jobs, want by want, but no more of a pool than there is room for in all."""
+    hold(tx, worker, leased=True)
+    left = dict(room)
+    jobs: list[Claimed] = []
+    empty: list[Lane] = []
+    for want in wants:
+        most = min(want.most, left[want.pool])
+        for lane in want.lanes:
+            if most <= 0:
+                break
+            got = tx.all(_CLAIM, worker=worker, most=most, **_where(lane))
+            if len(got) < most:
+                empty.append(lane)
+            jobs += map(Claimed._make, got)
+            most -= len(got)
+            left[want.pool] -= len(got)
+    if not jobs:
+        return Taken(None, jobs, empty)
+    number: int = tx.value(_REMEMBER, worker=worker, jobs=orjson.dumps([job.id for job in jobs]).decode())
+    return Taken(number, jobs, empty)
+
+
+def floor(tx: Tx, lane: Lane) -> int:
+    """Just below the first entry of a lane that is still there, looking from its old floor on."""
+    first = tx.value(_FLOOR, **_where(lane))
+    return lane.floor if first is None else int(first) - 1
+
+
+def _where(lane: Lane) -> dict[str, Any]:
+    return {"queue": lane.queue_id, "pool": lane.pool, "priority": lane.priority, "floor": lane.floor}

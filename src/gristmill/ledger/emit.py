@@ -1,0 +1,116 @@
+"""Streaming fan-out: a running job gives items to the `each` stages after its own, batch by batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gristmill.ledger import flow
+from gristmill.ledger.hold import hold
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Tx
+from gristmill.states import State
+
+
+class Item(NamedTuple):
+    """One item: its key (empty: its producer's), its arguments as JSON, and the stage it is for (None: all of them)."""
+
+    key: str
+    args: str | None
+    stage: str | None = None
+
+
+class Emission(NamedTuple):
+    """A batch of items from one attempt of one job."""
+
+    job: int
+    attempt: int
+    run: int
+    items: Sequence[Item]
+
+
+_PRODUCERS = Sql(
+    "SELECT j.id, j.attempt, j.stage_id, j.key, s.name AS stage FROM gm_job j JOIN gm_stage s ON s.id = j.stage_id"
+    f" WHERE j.id {{in ids}} AND j.state = {State.IN_PROGRESS:d} AND j.worker_id = :worker"
+)
+_TARGETS = Sql(
+    "SELECT e.upstream_id, s.id, s.name, s.task_id, s.queue_id, s.pool FROM gm_edge e"
+    " JOIN gm_stage s ON s.id = e.downstream_id WHERE e.upstream_id {in ids} AND s.each ORDER BY s.id"
+)
+_ADD = Sql(
+    "INSERT INTO gm_job (run_id, stage_id, parent_id, parent_attempt, task_id, queue_id, pool, priority, key, args, state,"
+    f" ready, created_at) SELECT f.run, f.stage, f.parent, f.number, f.task, f.queue, f.pool, f.urgency, f.path, f.args,"
+    f" {State.QUEUED:d}, {{next}}, {{now}} FROM {{rows f: run bigint, stage bigint, parent bigint, number int, task int,"
+    " queue int, pool smallint, urgency smallint, path text, args text} WHERE true"
+    " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING stage_id, key"
+)
+_THERE = Sql(
+    "SELECT j.stage_id, j.key, j.parent_id, j.parent_attempt FROM gm_job j"
+    " JOIN {rows f: stage bigint, path text} ON j.stage_id = f.stage AND j.key = f.path"
+)
+_GROW = Sql(
+    "UPDATE gm_stage SET total = total + f.more FROM {rows f: stage bigint, more bigint} WHERE gm_stage.id = f.stage"
+)
+
+
+def emit(tx: Tx, worker: int, emissions: Sequence[Emission]) -> dict[int, str]:
+    """Adds items and counts them, in one transaction. Says which producers must stop, and why.
+
+    The same path twice from one attempt is an error; from a retry of the producer it is a no-op.
+    """
+    hold(tx, worker)
+    runs = flow.lock_runs(tx, [e.run for e in emissions])
+    producers = {row.id: row for row in tx.all(_PRODUCERS, worker=worker, ids=[e.job for e in emissions])}
+    targets: dict[int, list[Any]] = {}
+    for row in tx.all(_TARGETS, ids=sorted({p.stage_id for p in producers.values()})) if producers else ():
+        targets.setdefault(row.upstream_id, []).append(row)
+    refused: dict[int, str] = {}
+    rows: list[tuple[Any, ...]] = []
+    for emission in emissions:
+        producer = producers.get(emission.job)
+        if producer is None or producer.attempt != emission.attempt:
+            refused[emission.job] = "not yours any more"
+        elif runs[emission.run].stop is not None:
+            refused[emission.job] = "the run is being stopped"
+        else:
+            rows += _rows(emission, producer, targets.get(producer.stage_id, []), runs[emission.run].priority)
+    if rows:
+        refused.update(_add(tx, rows))
+    return refused
+
+
+def _rows(emission: Emission, producer: Any, targets: Sequence[Any], priority: int) -> list[tuple[Any, ...]]:
+    return [
+        (emission.run, target.id, producer.id, producer.attempt, target.task_id, target.queue_id, target.pool, priority)
+        + (_path(producer, item.key), item.args)
+        for item in emission.items
+        for target in targets
+        if item.stage is None or item.stage == target.name
+    ]
+
+
+def _path(producer: Any, key: str) -> str:
+    """An item's identity: its producer's path and its own key. Without a key it goes on under its producer's."""
+    if not key:
+        return producer.key or str(producer.stage)
+    return f"{producer.key}/{key}" if producer.key else key
+
+
+def _add(tx: Tx, rows: list[tuple[Any, ...]]) -> dict[int, str]:
+    wanted = {(row[1], row[8]): row for row in rows}
+    twice = {row[2]: _TWICE.format(row[8]) for row in rows if wanted[row[1], row[8]] is not row}
+    added = [tuple(row) for row in tx.all(_ADD, f=list(wanted.values()))]
+    if len(added) < len(wanted):
+        for stage, path, parent, attempt in tx.all(_THERE, f=sorted(set(wanted) - set(added))):
+            emitter = wanted[stage, path]
+            if parent != emitter[2] or attempt == emitter[3]:
+                twice[emitter[2]] = _TWICE.format(path)
+    if added:
+        tx.run(_GROW, f=sorted(Counter(stage for stage, _ in added).items()))
+    for row in rows:
+        tx.ring(row[5])
+    return twice
+
+
+_TWICE = "the key {!r} was emitted twice; keys must be unique within a stage"

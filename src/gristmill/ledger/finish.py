@@ -1,0 +1,224 @@
+"""The end of an attempt: one fenced write per batch, whatever the outcomes are.
+
+`finish` is what a worker calls, `rescue` and the sweep of a stopped run end in the same `settle`. A row changes only if
+its attempt is still the one that the outcome belongs to; only rows that changed are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import orjson
+
+from gristmill.clock import micros
+from gristmill.ledger import flow
+from gristmill.ledger.hold import hold
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Tx
+from gristmill.retry import Failure, Retries, delay_after
+from gristmill.states import State
+
+
+class Verdict(StrEnum):
+    """How an attempt ended, as the worker saw it."""
+
+    COMPLETED = "completed"
+    WITH_ERRORS = "completed_with_errors"
+    SKIPPED = "skipped"
+    END_RUN = "end_run"  #: completed, and the run ends here
+    PERMANENT = "permanent"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+    MEMORY = "memory"  #: a crash whose reason is known
+    LOST = "lost"
+    CANCELLED = "cancelled"
+    LATER = "later"
+    UNSPENT = "unspent"
+    RELEASED = "released"  #: not even started, or the worker was told to stop
+
+
+class Outcome(NamedTuple):
+    """The end of one attempt of one job."""
+
+    job: int
+    attempt: int
+    run: int | None
+    verdict: Verdict
+    result: str | None = None
+    ran: int = 0  # microseconds since it started
+    progress: str | None = None
+    reason: str | None = None  # in words: the error, why it was skipped, why it was returned
+    error_class: str | None = None
+    error_types: Sequence[str] = ()
+    traceback: str | None = None
+    log: str | None = None
+    delay: float = 0.0  # seconds, for LATER
+    alone: bool = False  # suspected of a crash: next time without bystanders
+
+
+_SUCCESS = {
+    Verdict.COMPLETED: State.COMPLETED,
+    Verdict.WITH_ERRORS: State.COMPLETED_WITH_ERRORS,
+    Verdict.END_RUN: State.COMPLETED,
+    Verdict.SKIPPED: State.SKIPPED,
+}
+_FAILURE = {
+    Verdict.ERROR: Failure.ERROR,
+    Verdict.TIMEOUT: Failure.TIMEOUT,
+    Verdict.CRASH: Failure.CRASH,
+    Verdict.MEMORY: Failure.CRASH,
+    Verdict.LOST: Failure.LOSS,
+}
+_CLASS = {Verdict.LOST: "worker_lost", Verdict.CANCELLED: None, Verdict.ERROR: None, Verdict.PERMANENT: None}
+_RETURNED = (Verdict.LATER, Verdict.UNSPENT, Verdict.RELEASED)
+
+_FENCE = f"gm_job.id = f.job AND gm_job.attempt = f.number AND state = {State.IN_PROGRESS:d} AND worker_id = :worker"
+_END = Sql(
+    "UPDATE gm_job SET state = f.target, result = f.outcome, error = f.said, error_class = f.kind,"
+    " progress = coalesce(f.done, progress), errors = errors + f.e, crashes = crashes + f.c, timeouts = timeouts + f.t,"
+    " losses = losses + f.l, worker_id = NULL, unique_key = NULL, cancel = {false},"
+    " started_at = CASE WHEN f.ran > 0 THEN {now} - f.ran ELSE started_at END, finished_at = {now}"
+    " FROM {rows f: job bigint, number int, target smallint, outcome text, ran bigint, done text, said text, kind text,"
+    f" e smallint, c smallint, t smallint, l smallint}} WHERE {_FENCE} RETURNING gm_job.id, stage_id, state"
+)
+_BACK = Sql(
+    f"UPDATE gm_job SET state = {State.QUEUED:d}, worker_id = NULL, cancel = {{false}}, alone = f.solo,"
+    " ready = CASE WHEN f.delay > 0 THEN NULL ELSE {next} END, run_at = CASE WHEN f.delay > 0 THEN {now} + f.delay END,"
+    " error = coalesce(f.said, error), error_class = coalesce(f.kind, error_class), progress = coalesce(f.done, progress),"
+    " errors = errors + f.e, crashes = crashes + f.c, timeouts = timeouts + f.t, losses = losses + f.l,"
+    " returns = returns + f.r"
+    " FROM {rows f: job bigint, number int, delay bigint, solo boolean, said text, kind text, done text, e smallint,"
+    f" c smallint, t smallint, l smallint, r smallint}} WHERE {_FENCE} RETURNING gm_job.id, queue_id"
+)
+_SPENT = Sql(
+    "SELECT j.id, j.errors, j.crashes, j.timeouts, j.losses, j.cancel, t.spec FROM gm_job j JOIN gm_task t"
+    " ON t.id = j.task_id WHERE j.id {in ids}"
+)
+_KEEP = Sql(
+    "INSERT INTO gm_attempt (job_id, attempt, outcome, error_class, error, traceback, log, worker_id, started_at, ended_at)"
+    " SELECT f.job, f.number, f.verdict, f.kind, f.said, f.trace, f.log, :worker, {now} - f.ran, {now} FROM {rows f:"
+    " job bigint, number int, verdict text, kind text, said text, trace text, log text, ran bigint} WHERE true"
+    " ON CONFLICT DO NOTHING"
+)
+_FORGET = Sql("DELETE FROM gm_claim WHERE id {in ids} AND worker_id = :worker")
+_BEGIN_RUNS = Sql(
+    f"UPDATE gm_run SET state = {State.IN_PROGRESS:d}, started_at = {{now}} WHERE id {{in ids}} AND state = {State.QUEUED:d}"
+)
+_PROGRESS = Sql("UPDATE gm_job SET progress = f.done FROM {rows f: job bigint, number int, done text} WHERE " + _FENCE)
+
+
+def finish(tx: Tx, worker: int, outcomes: Sequence[Outcome], ended_claims: Sequence[int] = ()) -> list[int]:
+    """Records the ends of attempts. Says which were refused: they were not this worker's any more."""
+    hold(tx, worker)
+    refused = settle(tx, worker, outcomes)
+    if ended_claims:
+        tx.run(_FORGET, worker=worker, ids=list(ended_claims))
+    return refused
+
+
+def settle(tx: Tx, worker: int, outcomes: Sequence[Outcome]) -> list[int]:
+    """The one way out of `in_progress`. The worker's row is locked by the caller; runs are locked here."""
+    if not outcomes:
+        return []
+    runs = flow.lock_runs(tx, [o.run for o in outcomes if o.run is not None])
+    begin_runs(tx, [run.id for run in runs.values() if run.state == State.QUEUED])
+    ended, back = _decide(tx, outcomes, runs)
+    changed: list[flow.Change] = []
+    done: set[int] = set()
+    if ended:
+        for job, stage, state in tx.all(_END, worker=worker, f=ended):
+            done.add(job)
+            if stage is not None:
+                changed.append(flow.Change(stage, state))
+    if back:
+        for job, queue in tx.all(_BACK, worker=worker, f=back):
+            done.add(job)
+            tx.ring(queue)
+    _keep_attempts(tx, worker, [o for o in outcomes if o.job in done and _noteworthy(o)])
+    _end_runs(tx, [o for o in outcomes if o.verdict is Verdict.END_RUN and o.job in done])
+    flow.tally(tx, changed)
+    return [o.job for o in outcomes if o.job not in done] if len(done) < len(outcomes) else []
+
+
+def begin(tx: Tx, runs: Sequence[int]) -> None:
+    """Moves runs on from `queued`: a worker holds a job of theirs."""
+    locked = flow.lock_runs(tx, runs)
+    begin_runs(tx, [run.id for run in locked.values() if run.state == State.QUEUED])
+
+
+def begin_runs(tx: Tx, runs: Sequence[int]) -> None:
+    if runs:
+        tx.run(_BEGIN_RUNS, ids=sorted(runs))
+
+
+def report_progress(tx: Tx, worker: int, progress: Sequence[tuple[int, int, str]]) -> None:
+    """Writes (job, attempt, JSON) of running jobs, fenced like everything else."""
+    tx.run(_PROGRESS, worker=worker, f=progress)
+
+
+_UNSPENT = (0, 0, 0, 0)
+
+
+def _decide(
+    tx: Tx, outcomes: Sequence[Outcome], runs: flow.LockedRuns
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """Each outcome becomes a row that ends its job or a row that sends it back."""
+    ended: list[tuple[Any, ...]] = []
+    back: list[tuple[Any, ...]] = []
+    unlucky = [o.job for o in outcomes if o.verdict not in _SUCCESS]
+    spent = {row.id: row for row in tx.all(_SPENT, ids=unlucky)} if unlucky else {}
+    for o in outcomes:
+        target = _SUCCESS.get(o.verdict)
+        if target is not None:
+            said = o.reason if target is not State.COMPLETED else None
+            ended.append((o.job, o.attempt, target, o.result, o.ran, o.progress, said, None, *_UNSPENT))
+            continue
+        row = spent.get(o.job)
+        if row is None:
+            continue  # its row is gone; nothing to write
+        failure = _FAILURE.get(o.verdict)
+        costs = tuple(int(failure is f) for f in Failure)
+        kind = _CLASS.get(o.verdict, o.verdict.value) or o.error_class
+        stopping = row.cancel or (o.run is not None and runs[o.run].stop is not None)
+        delay = None if stopping or o.verdict is Verdict.CANCELLED else _delay(o, failure, row)
+        if delay is not None:
+            returned = int(o.verdict is Verdict.UNSPENT)
+            back.append((o.job, o.attempt, micros(delay), o.alone, o.reason, kind, o.progress, *costs, returned))
+        else:
+            cancelled = o.verdict is Verdict.CANCELLED or (stopping and o.verdict is not Verdict.PERMANENT)
+            target = State.CANCELLED if cancelled else State.FAILED
+            ended.append((o.job, o.attempt, target, None, o.ran, o.progress, o.reason, kind, *costs))
+    return ended, back
+
+
+def _delay(outcome: Outcome, failure: Failure | None, row: Any) -> float | None:
+    """Seconds until the job is tried again; None: not again."""
+    if outcome.verdict in _RETURNED:
+        return outcome.delay
+    if failure is None:
+        return None
+    policy = Retries.from_json(orjson.loads(row.spec)["retries"])
+    return delay_after(policy, failure, getattr(row, failure.value) + 1, outcome.error_types)
+
+
+def _noteworthy(outcome: Outcome) -> bool:
+    return outcome.verdict not in _SUCCESS and outcome.verdict not in (Verdict.RELEASED, Verdict.LATER)
+
+
+def _keep_attempts(tx: Tx, worker: int, outcomes: Sequence[Outcome]) -> None:
+    if outcomes:
+        rows = [
+            (o.job, o.attempt, o.verdict.value, _CLASS.get(o.verdict, o.verdict.value) or o.error_class)
+            + (o.reason, o.traceback, o.log, o.ran)
+            for o in outcomes
+        ]
+        tx.run(_KEEP, worker=worker, f=rows)
+
+
+def _end_runs(tx: Tx, outcomes: Sequence[Outcome]) -> None:
+    reasons: Mapping[int, str | None] = {o.run: o.reason for o in outcomes if o.run is not None}
+    for run in sorted(reasons):
+        flow.stop(tx, run, State.COMPLETED, by="gristmill", reason=reasons[run])

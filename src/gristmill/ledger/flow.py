@@ -1,0 +1,230 @@
+"""What a change of counters sets off: stages close, what follows starts, runs end. All under the lock of the run.
+
+Every route on which a job becomes terminal (finished, failed, cancelled, rescued) ends in `tally`, in the same
+transaction. So the last item of a stage closes it exactly once, whichever route it takes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Tx
+from gristmill.pipeline import Need
+from gristmill.states import TERMINAL, StageState, State
+
+LockedRuns = Mapping[int, Any]  # rows of gm_run that this transaction has locked, by id
+
+_LOCK_RUNS = Sql(
+    "SELECT id, subject_id, priority, state, stop, reason, error FROM gm_run WHERE id {in ids} ORDER BY id {lock}"
+)
+_COUNT = Sql(
+    "UPDATE gm_stage SET completed = completed + f.done, with_errors = with_errors + f.partly,"
+    " failed = failed + f.bad, skipped = skipped + f.passed, cancelled = cancelled + f.dropped"
+    " FROM {rows f: stage bigint, done int, partly int, bad int, passed int, dropped int} WHERE gm_stage.id = f.stage"
+    " RETURNING run_id, state, total - completed - failed - skipped - cancelled"
+)
+_STAGES = Sql("SELECT * FROM gm_stage WHERE run_id = :run ORDER BY position")
+_EDGES = Sql(
+    "SELECT e.upstream_id, e.downstream_id FROM gm_edge e JOIN gm_stage s ON s.id = e.upstream_id WHERE s.run_id = :run"
+)
+_OPEN = Sql("UPDATE gm_stage SET state = :state, opened_at = {now}, total = total + :items WHERE id = :stage")
+_SEAL = Sql("UPDATE gm_stage SET state = :state WHERE id = :stage")
+_LOWER = Sql("UPDATE gm_stage SET waiting_for = waiting_for - 1 WHERE id = :stage")
+_CLOSE = Sql("UPDATE gm_stage SET state = :state, outcome = :outcome, closed_at = {now} WHERE id = :stage")
+_ADD_JOB = Sql(
+    "INSERT INTO gm_job (run_id, stage_id, key, task_id, queue_id, pool, priority, state, ready, created_at)"
+    f" VALUES (:run, :stage, '', :task, :queue, :pool, :priority, {State.QUEUED:d}, {{next}}, {{now}})"
+)
+_STOP = Sql("UPDATE gm_run SET stop = :stop, stop_by = :by, reason = :reason, error = :error WHERE id = :run AND stop IS NULL")
+_END = Sql("UPDATE gm_run SET state = :state, error = :error, finished_at = {now} WHERE id = :run")
+_LAST_RUN = Sql("UPDATE gm_subject SET last_run_id = :run WHERE id = :subject")
+_LAST_GOOD_RUN = Sql("UPDATE gm_subject SET last_run_id = :run, last_good_run_id = :run WHERE id = :subject")
+_WAITING = Sql(f"SELECT id FROM gm_run WHERE subject_id = :subject AND state = {State.WAITING:d} {{lock}}")
+_ACTIVATE = Sql(f"UPDATE gm_run SET state = {State.QUEUED:d} WHERE id = :run")
+
+
+class Change(NamedTuple):
+    """An item that became terminal."""
+
+    stage_id: int
+    state: int
+
+
+def lock_runs(tx: Tx, ids: Iterable[int]) -> dict[int, Any]:
+    """Locks runs in the order of their ids. The lock of a run covers all its stages."""
+    wanted = sorted(set(ids))
+    return {row.id: row for row in tx.all(_LOCK_RUNS, ids=wanted)} if wanted else {}
+
+
+def tally(tx: Tx, changes: Iterable[Change]) -> None:
+    """Counts items that became terminal, and lets every run whose stage is full move on. Runs are locked already."""
+    counts: dict[int, Counter[int]] = {}
+    for (stage, state), number in Counter(changes).items():
+        counts.setdefault(stage, Counter())[state] = number
+    if not counts:
+        return
+    rows = [
+        (
+            stage,
+            c[State.COMPLETED] + c[State.COMPLETED_WITH_ERRORS],
+            c[State.COMPLETED_WITH_ERRORS],
+            c[State.FAILED],
+            c[State.SKIPPED],
+            c[State.CANCELLED],
+        )
+        for stage, c in sorted(counts.items())
+    ]
+    full = {run for run, state, left in tx.all(_COUNT, f=rows) if state == StageState.SEALED and left == 0}
+    for run in sorted(full):
+        advance(tx, run)
+
+
+def begin(tx: Tx, run: int) -> None:
+    """Opens the stages that wait for nothing."""
+    flow = _Flow(tx, run)
+    for stage in flow.stages.values():
+        if stage["waiting_for"] == 0:
+            flow.open(stage)
+    flow.settle()
+
+
+def advance(tx: Tx, run: int) -> None:
+    """Closes what is full, starts what waited for it, and ends the run after its last stage."""
+    _Flow(tx, run).settle()
+
+
+def stop(tx: Tx, run: int, target: State, *, by: str, reason: str | None = None, error: str | None = None) -> None:
+    """Flags a run to end in `target`. Nothing of it starts any more; the sweep ends the jobs that it has."""
+    _Flow(tx, run).stop(target, by=by, reason=reason, error=error)
+
+
+class _Flow:
+    """A locked run with its few stages in memory; every change goes to the rows at once."""
+
+    def __init__(self, tx: Tx, run: int) -> None:
+        self.tx = tx
+        self.run: dict[str, Any] = dict(lock_runs(tx, [run])[run]._mapping)
+        self.stages: dict[int, dict[str, Any]] = {row.id: dict(row._mapping) for row in tx.all(_STAGES, run=run)}
+        self.after: dict[int, list[int]] = {stage: [] for stage in self.stages}
+        for upstream, downstream in tx.all(_EDGES, run=run):
+            self.after[upstream].append(downstream)
+
+    def settle(self) -> None:
+        while full := [s for s in self.stages.values() if s["state"] == StageState.SEALED and _left(s) == 0]:
+            for stage in full:
+                self._close(stage)
+        if self.run["state"] not in TERMINAL and all(s["state"] == StageState.CLOSED for s in self.stages.values()):
+            self._end()
+
+    def open(self, stage: dict[str, Any]) -> None:
+        """A plain stage gets its one job. An `each` stage gets its items from others, and those after it may too."""
+        if stage["state"] != StageState.WAITING:
+            return
+        state = StageState.OPEN if stage["each"] else StageState.SEALED
+        items = 0 if stage["each"] else 1
+        self.tx.run(_OPEN, stage=stage["id"], state=int(state), items=items)
+        stage.update(state=state, total=stage["total"] + items)
+        if not stage["each"]:
+            self.tx.run(
+                _ADD_JOB,
+                run=self.run["id"],
+                stage=stage["id"],
+                task=stage["task_id"],
+                queue=stage["queue_id"],
+                pool=stage["pool"],
+                priority=self.run["priority"],
+            )
+            self.tx.ring(stage["queue_id"])
+        for follower in self._followers(stage):
+            if follower["each"]:
+                self.open(follower)
+
+    def _followers(self, stage: dict[str, Any]) -> list[dict[str, Any]]:
+        return [self.stages[number] for number in self.after[stage["id"]]]
+
+    def _close(self, stage: dict[str, Any]) -> None:
+        if stage["state"] == StageState.CLOSED:
+            return  # stopping the run, a moment ago, closed it too
+        need = Need(stage["need_count"], stage["need_share"])
+        succeeded = stage["completed"] + stage["skipped"]
+        met = need.met(succeeded, stage["total"])
+        self._set_closed(stage, _outcome(stage, met, stopping=self.run["stop"] is not None))
+        if self.run["stop"] is not None:
+            return
+        if not met:
+            self.stop(
+                State.FAILED,
+                by="gristmill",
+                error=f"stage {stage['name']!r}: {need.words(succeeded, stage['total'])}",
+            )
+            return
+        for follower in self._followers(stage):
+            self.tx.run(_LOWER, stage=follower["id"])
+            follower["waiting_for"] -= 1
+            if follower["waiting_for"] == 0:
+                self._start(follower)
+
+    def _start(self, stage: dict[str, Any]) -> None:
+        """Everything before it is closed: a plain stage opens, an `each` stage will get no more items."""
+        self.open(stage)
+        if stage["state"] == StageState.OPEN:
+            self.tx.run(_SEAL, stage=stage["id"], state=int(StageState.SEALED))
+            stage["state"] = StageState.SEALED
+
+    def _set_closed(self, stage: dict[str, Any], outcome: State) -> None:
+        self.tx.run(_CLOSE, stage=stage["id"], state=int(StageState.CLOSED), outcome=int(outcome))
+        stage.update(state=StageState.CLOSED, outcome=outcome)
+
+    def stop(self, target: State, *, by: str, reason: str | None = None, error: str | None = None) -> None:
+        if self.run["stop"] is not None:
+            return
+        self.tx.run(_STOP, run=self.run["id"], stop=int(target), by=by, reason=reason, error=error)
+        self.run.update(stop=target, reason=reason, error=error)
+        for stage in self.stages.values():
+            if stage["state"] == StageState.WAITING:
+                self._set_closed(stage, State.CANCELLED)
+            elif stage["state"] == StageState.OPEN:
+                self.tx.run(_SEAL, stage=stage["id"], state=int(StageState.SEALED))
+                stage["state"] = StageState.SEALED
+        self.settle()
+
+    def _end(self) -> None:
+        state = self._final_state()
+        self.tx.run(_END, run=self.run["id"], state=int(state), error=self.run["error"] or self._failed_items())
+        self.run["state"] = state
+        good = state in (State.COMPLETED, State.COMPLETED_WITH_ERRORS)
+        self.tx.run(_LAST_GOOD_RUN if good else _LAST_RUN, run=self.run["id"], subject=self.run["subject_id"])
+        waiting = self.tx.value(_WAITING, subject=self.run["subject_id"])
+        if waiting is not None:
+            self.tx.run(_ACTIVATE, run=waiting)
+            begin(self.tx, waiting)
+
+    def _final_state(self) -> State:
+        target = State.COMPLETED if self.run["stop"] is None else State(self.run["stop"])
+        # Cancelled items of a run that was told to end are no error; one that a person cancelled out of many is.
+        partly = any(
+            s["failed"] or s["with_errors"] or (s["cancelled"] and self.run["stop"] is None) for s in self.stages.values()
+        )
+        return State.COMPLETED_WITH_ERRORS if target is State.COMPLETED and partly else target
+
+    def _failed_items(self) -> str | None:
+        failed = [f"{s['failed']} of {s['total']} failed in {s['name']!r}" for s in self.stages.values() if s["failed"]]
+        return ", ".join(failed) or None
+
+
+def _left(stage: Mapping[str, Any]) -> int:
+    left: int = stage["total"] - stage["completed"] - stage["failed"] - stage["skipped"] - stage["cancelled"]
+    return left
+
+
+def _outcome(stage: Mapping[str, Any], met: bool, stopping: bool) -> State:
+    if stopping and stage["cancelled"]:
+        return State.CANCELLED
+    if not met:
+        return State.FAILED
+    if stage["failed"] or stage["with_errors"] or stage["cancelled"]:
+        return State.COMPLETED_WITH_ERRORS
+    return State.SKIPPED if stage["total"] and stage["skipped"] == stage["total"] else State.COMPLETED

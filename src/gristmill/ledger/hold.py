@@ -1,0 +1,17 @@
+"""The first lock of every verb that a worker calls: its own row, shared. A rescue takes it exclusively."""
+
+from __future__ import annotations
+
+from gristmill.errors import NotYours
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Tx
+from gristmill.states import WorkerState
+
+_HOLD = Sql(f"SELECT lease_until > {{now}} FROM gm_worker WHERE id = :worker AND state = {WorkerState.ACTIVE:d} {{share}}")
+
+
+def hold(tx: Tx, worker: int, *, leased: bool = False) -> None:
+    """Makes sure that this worker is not lost, and cannot be declared so before this transaction ends."""
+    row = tx.one(_HOLD, worker=worker)
+    if row is None or (leased and not row[0]):
+        raise NotYours(f"worker {worker} was declared lost" if row is None else f"the lease of worker {worker} is over")

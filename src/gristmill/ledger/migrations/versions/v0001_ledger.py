@@ -1,0 +1,375 @@
+"""The ledger: queues, tasks, subjects, runs, stages, jobs, workers, attempts, audit; views for people."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+_STATES = ("queued", "in_progress", "completed", "completed_with_errors", "failed", "cancelled", "skipped", "waiting")
+_STAGE_STATES = ("waiting", "open", "sealed", "closed")
+_PRIORITIES = ("high", "normal", "low")
+
+
+def _words(column: str, words: tuple[str, ...]) -> str:
+    cases = " ".join(f"WHEN {number} THEN '{word}'" for number, word in enumerate(words))
+    return f"CASE {column} {cases} END"
+
+
+def _times(alias: str, *columns: str) -> str:
+    if op.get_bind().dialect.name == "postgresql":
+        return ", ".join(f"to_timestamp({alias}.{c} / 1e6) AS {c}" for c in columns)
+    return ", ".join(f"strftime('%Y-%m-%dT%H:%M:%fZ', {alias}.{c} / 1e6, 'unixepoch') AS {c}" for c in columns)
+
+
+def _views() -> dict[str, str]:
+    return {
+        "gristmill_runs": f"""
+            SELECT r.id, r.pipeline, s.name AS subject, {_words("r.state", _STATES)} AS state,
+                {_words("r.priority", _PRIORITIES)} AS priority, r.epoch, r.args, r.error, r.reason,
+                {_times("r", "created_at", "started_at", "finished_at")}
+            FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id""",
+        "gristmill_stages": f"""
+            SELECT g.id, g.run_id, r.pipeline, s.name AS subject, g.name AS stage, g.position,
+                {_words("g.state", _STAGE_STATES)} AS state, {_words("g.outcome", _STATES)} AS outcome,
+                g.total, g.completed, g.with_errors, g.failed, g.skipped, g.cancelled,
+                {_times("g", "opened_at", "closed_at")}
+            FROM gm_stage g JOIN gm_run r ON r.id = g.run_id JOIN gm_subject s ON s.id = r.subject_id""",
+        "gristmill_jobs": f"""
+            SELECT j.id, j.run_id, g.name AS stage, j.key, t.name AS task, q.name AS queue,
+                {_words("j.state", _STATES)} AS state, {_words("j.priority", _PRIORITIES)} AS priority, j.attempt,
+                j.errors, j.crashes, j.timeouts, j.losses, j.returns, j.args, j.result, j.error, j.error_class,
+                j.progress, j.worker_id, {_times("j", "run_at", "created_at", "started_at", "finished_at")}
+            FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id
+                LEFT JOIN gm_stage g ON g.id = j.stage_id""",
+    }
+
+
+def upgrade() -> None:
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute("CREATE SEQUENCE gm_line")
+    op.create_table(
+        "gm_attempt",
+        sa.Column("job_id", sa.BigInteger(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("outcome", sa.Text(), nullable=False),
+        sa.Column("error_class", sa.Text(), nullable=True),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("traceback", sa.Text(), nullable=True),
+        sa.Column("log", sa.Text(), nullable=True),
+        sa.Column("worker_id", sa.BigInteger(), nullable=True),
+        sa.Column("started_at", sa.BigInteger(), nullable=True),
+        sa.Column("ended_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("job_id", "attempt"),
+    )
+    op.create_table(
+        "gm_audit",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("who", sa.Text(), nullable=False),
+        sa.Column("verb", sa.Text(), nullable=False),
+        sa.Column("target", sa.Text(), nullable=False),
+        sa.Column("detail", sa.Text(), server_default="{}", nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_table(
+        "gm_job",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("run_id", sa.BigInteger(), nullable=True),
+        sa.Column("stage_id", sa.BigInteger(), nullable=True),
+        sa.Column("parent_id", sa.BigInteger(), nullable=True),
+        sa.Column("ready", sa.BigInteger(), nullable=True),
+        sa.Column("run_at", sa.BigInteger(), nullable=True),
+        sa.Column("worker_id", sa.BigInteger(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("started_at", sa.BigInteger(), nullable=True),
+        sa.Column("finished_at", sa.BigInteger(), nullable=True),
+        sa.Column("task_id", sa.Integer(), nullable=False),
+        sa.Column("queue_id", sa.Integer(), nullable=False),
+        sa.Column("attempt", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("parent_attempt", sa.Integer(), nullable=True),
+        sa.Column("pool", sa.SmallInteger(), nullable=False),
+        sa.Column("priority", sa.SmallInteger(), nullable=False),
+        sa.Column("state", sa.SmallInteger(), nullable=False),
+        sa.Column("errors", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("crashes", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("timeouts", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("losses", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("returns", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("unique_scope", sa.SmallInteger(), nullable=True),
+        sa.Column("cancel", sa.Boolean(), server_default=sa.text("false"), nullable=False),
+        sa.Column("alone", sa.Boolean(), server_default=sa.text("false"), nullable=False),
+        sa.Column("key", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=True),
+        sa.Column("unique_key", sa.Text(), nullable=True),
+        sa.Column("args", sa.Text(), nullable=True),
+        sa.Column("result", sa.Text(), nullable=True),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("error_class", sa.Text(), nullable=True),
+        sa.Column("progress", sa.Text(), nullable=True),
+        sa.CheckConstraint("(finished_at IS NULL) = (state < 2)", name="gm_job_finished"),
+        sa.CheckConstraint("(worker_id IS NULL) = (state <> 1)", name="gm_job_held_in_progress"),
+        sa.CheckConstraint("ready IS NULL OR state = 0", name="gm_job_ready_is_queued"),
+        sa.CheckConstraint("run_at IS NULL OR (state = 0 AND ready IS NULL)", name="gm_job_delayed_is_queued"),
+        sa.PrimaryKeyConstraint("id"),
+        postgresql_with={"fillfactor": "70"},
+    )
+    op.create_index(
+        "gm_job_due",
+        "gm_job",
+        ["run_at"],
+        unique=False,
+        sqlite_where=sa.text("run_at IS NOT NULL"),
+        postgresql_where=sa.text("run_at IS NOT NULL"),
+    )
+    op.create_index(
+        "gm_job_item",
+        "gm_job",
+        ["stage_id", "key"],
+        unique=True,
+        sqlite_where=sa.text("stage_id IS NOT NULL"),
+        postgresql_where=sa.text("stage_id IS NOT NULL"),
+    )
+    op.create_index(
+        "gm_job_line",
+        "gm_job",
+        ["queue_id", "pool", "priority", "ready"],
+        unique=False,
+        sqlite_where=sa.text("ready IS NOT NULL"),
+        postgresql_where=sa.text("ready IS NOT NULL"),
+    )
+    op.create_index(
+        "gm_job_unique",
+        "gm_job",
+        ["unique_key"],
+        unique=True,
+        sqlite_where=sa.text("unique_key IS NOT NULL"),
+        postgresql_where=sa.text("unique_key IS NOT NULL"),
+    )
+    op.create_table(
+        "gm_queue",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("weight", sa.Double(), server_default="1", nullable=False),
+        sa.Column("paused", sa.Boolean(), server_default=sa.text("false"), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("name"),
+    )
+    op.create_table(
+        "gm_subject",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("pipeline", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("last_run_id", sa.BigInteger(), nullable=True),
+        sa.Column("last_good_run_id", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("pipeline", "name", name="gm_subject_once"),
+    )
+    op.create_table(
+        "gm_task",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("spec", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("name", "spec", name="gm_task_once"),
+    )
+    op.create_table(
+        "gm_worker",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("pid", sa.Integer(), nullable=False),
+        sa.Column("born", sa.Text(), nullable=False),
+        sa.Column("queues", sa.Text(), nullable=False),
+        sa.Column("slots", sa.Integer(), nullable=False),
+        sa.Column("version", sa.Text(), nullable=False),
+        sa.Column("state", sa.SmallInteger(), nullable=False),
+        sa.Column("registered_at", sa.BigInteger(), nullable=False),
+        sa.Column("heartbeat_at", sa.BigInteger(), nullable=False),
+        sa.Column("lease_until", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index(
+        "gm_worker_active",
+        "gm_worker",
+        ["lease_until"],
+        unique=False,
+        sqlite_where=sa.text("state = 0"),
+        postgresql_where=sa.text("state = 0"),
+    )
+    op.create_table(
+        "gm_claim",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("worker_id", sa.BigInteger(), nullable=False),
+        sa.Column("jobs", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["worker_id"], ["gm_worker.id"], ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index(op.f("ix_gm_claim_worker_id"), "gm_claim", ["worker_id"], unique=False)
+    op.create_table(
+        "gm_run",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("subject_id", sa.BigInteger(), nullable=False),
+        sa.Column("pipeline", sa.Text(), nullable=False),
+        sa.Column("priority", sa.SmallInteger(), nullable=False),
+        sa.Column("state", sa.SmallInteger(), nullable=False),
+        sa.Column("epoch", sa.Integer(), server_default="1", nullable=False),
+        sa.Column("args", sa.Text(), nullable=False),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("stop", sa.SmallInteger(), nullable=True),
+        sa.Column("stop_by", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("started_at", sa.BigInteger(), nullable=True),
+        sa.Column("finished_at", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint("(finished_at IS NULL) = (state IN (0, 1, 7))", name="gm_run_finished"),
+        sa.ForeignKeyConstraint(
+            ["subject_id"],
+            ["gm_subject.id"],
+        ),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("gm_run_of_subject", "gm_run", ["subject_id", "id"], unique=False)
+    op.create_index(
+        "gm_run_one_active",
+        "gm_run",
+        ["subject_id"],
+        unique=True,
+        sqlite_where=sa.text("state IN (0, 1)"),
+        postgresql_where=sa.text("state IN (0, 1)"),
+    )
+    op.create_index(
+        "gm_run_one_waiting",
+        "gm_run",
+        ["subject_id"],
+        unique=True,
+        sqlite_where=sa.text("state = 7"),
+        postgresql_where=sa.text("state = 7"),
+    )
+    op.create_index(
+        "gm_run_stopping",
+        "gm_run",
+        ["id"],
+        unique=False,
+        sqlite_where=sa.text("stop IS NOT NULL AND finished_at IS NULL"),
+        postgresql_where=sa.text("stop IS NOT NULL AND finished_at IS NULL"),
+    )
+    op.create_table(
+        "gm_stage",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("run_id", sa.BigInteger(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("position", sa.SmallInteger(), nullable=False),
+        sa.Column("task_id", sa.Integer(), nullable=False),
+        sa.Column("queue_id", sa.Integer(), nullable=False),
+        sa.Column("pool", sa.SmallInteger(), nullable=False),
+        sa.Column("each", sa.Boolean(), nullable=False),
+        sa.Column("gate", sa.Boolean(), nullable=False),
+        sa.Column("need_count", sa.Integer(), nullable=True),
+        sa.Column("need_share", sa.Double(), nullable=True),
+        sa.Column("waiting_for", sa.SmallInteger(), nullable=False),
+        sa.Column("state", sa.SmallInteger(), nullable=False),
+        sa.Column("outcome", sa.SmallInteger(), nullable=True),
+        sa.Column("total", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("completed", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("with_errors", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("failed", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("skipped", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("cancelled", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("opened_at", sa.BigInteger(), nullable=True),
+        sa.Column("closed_at", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint("completed + failed + skipped + cancelled <= total", name="gm_stage_sum"),
+        sa.CheckConstraint("state <> 3 OR completed + failed + skipped + cancelled = total", name="gm_stage_closed"),
+        sa.CheckConstraint("waiting_for >= 0", name="gm_stage_waiting_for"),
+        sa.CheckConstraint("with_errors <= completed", name="gm_stage_with_errors"),
+        sa.ForeignKeyConstraint(
+            ["queue_id"],
+            ["gm_queue.id"],
+        ),
+        sa.ForeignKeyConstraint(["run_id"], ["gm_run.id"], ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["task_id"],
+            ["gm_task.id"],
+        ),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("run_id", "name", name="gm_stage_once"),
+    )
+    op.create_table(
+        "gm_edge",
+        sa.Column("upstream_id", sa.BigInteger(), nullable=False),
+        sa.Column("downstream_id", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["downstream_id"], ["gm_stage.id"], ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["upstream_id"], ["gm_stage.id"], ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("upstream_id", "downstream_id"),
+    )
+    for name, query in _views().items():
+        op.execute(f"CREATE VIEW {name} AS {query}")
+
+
+def downgrade() -> None:
+    for name in reversed(_views()):
+        op.execute(f"DROP VIEW {name}")
+    op.drop_table("gm_edge")
+    op.drop_table("gm_stage")
+    op.drop_index(
+        "gm_run_stopping",
+        table_name="gm_run",
+        sqlite_where=sa.text("stop IS NOT NULL AND finished_at IS NULL"),
+        postgresql_where=sa.text("stop IS NOT NULL AND finished_at IS NULL"),
+    )
+    op.drop_index(
+        "gm_run_one_waiting",
+        table_name="gm_run",
+        sqlite_where=sa.text("state = 7"),
+        postgresql_where=sa.text("state = 7"),
+    )
+    op.drop_index(
+        "gm_run_one_active",
+        table_name="gm_run",
+        sqlite_where=sa.text("state IN (0, 1)"),
+        postgresql_where=sa.text("state IN (0, 1)"),
+    )
+    op.drop_index("gm_run_of_subject", table_name="gm_run")
+    op.drop_table("gm_run")
+    op.drop_index(op.f("ix_gm_claim_worker_id"), table_name="gm_claim")
+    op.drop_table("gm_claim")
+    op.drop_index(
+        "gm_worker_active",
+        table_name="gm_worker",
+        sqlite_where=sa.text("state = 0"),
+        postgresql_where=sa.text("state = 0"),
+    )
+    op.drop_table("gm_worker")
+    op.drop_table("gm_task")
+    op.drop_table("gm_subject")
+    op.drop_table("gm_queue")
+    op.drop_index(
+        "gm_job_unique",
+        table_name="gm_job",
+        sqlite_where=sa.text("unique_key IS NOT NULL"),
+        postgresql_where=sa.text("unique_key IS NOT NULL"),
+    )
+    op.drop_index(
+        "gm_job_line",
+        table_name="gm_job",
+        sqlite_where=sa.text("ready IS NOT NULL"),
+        postgresql_where=sa.text("ready IS NOT NULL"),
+    )
+    op.drop_index(
+        "gm_job_item",
+        table_name="gm_job",
+        sqlite_where=sa.text("stage_id IS NOT NULL"),
+        postgresql_where=sa.text("stage_id IS NOT NULL"),
+    )
+    op.drop_index(
+        "gm_job_due",
+        table_name="gm_job",
+        sqlite_where=sa.text("run_at IS NOT NULL"),
+        postgresql_where=sa.text("run_at IS NOT NULL"),
+    )
+    op.drop_table("gm_job")
+    op.drop_table("gm_audit")
+    op.drop_table("gm_attempt")
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute("DROP SEQUENCE gm_line")

@@ -1,0 +1,59 @@
+"""Queues: pause, weight; and delayed jobs that become ready when they are due."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gristmill.errors import NotFound, did_you_mean
+from gristmill.ledger.names import queues
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.stop import audit
+from gristmill.ledger.store import Tx
+
+
+class QueueRow(NamedTuple):
+    id: int
+    name: str
+    weight: float
+    paused: bool
+
+
+_ALL = Sql("SELECT id, name, weight, paused FROM gm_queue ORDER BY id")
+_PAUSE = Sql("UPDATE gm_queue SET paused = :paused WHERE name = :name")
+_WEIGHT = Sql("UPDATE gm_queue SET weight = :weight WHERE name = :name")
+_PROMOTE = Sql(
+    "UPDATE gm_job SET ready = {next}, run_at = NULL WHERE id {one_of SELECT id FROM gm_job"
+    " WHERE run_at <= {now} ORDER BY run_at LIMIT :most {skip}} RETURNING queue_id"
+)
+_NEXT_DUE = Sql("SELECT run_at - {now} FROM gm_job WHERE run_at IS NOT NULL ORDER BY run_at LIMIT 1")
+
+
+def all_queues(tx: Tx) -> list[QueueRow]:
+    return [QueueRow(row.id, row.name, row.weight, bool(row.paused)) for row in tx.all(_ALL)]
+
+
+def set_paused(tx: Tx, name: str, paused: bool, *, by: str) -> None:
+    if not tx.run(_PAUSE, name=name, paused=paused):
+        raise NotFound(f"there is no queue {name!r}{did_you_mean(name, queues(tx))}")
+    audit(tx, by, "queue.pause" if paused else "queue.resume", f"queue {name}")
+    tx.ring(queues(tx)[name])
+
+
+def set_weight(tx: Tx, name: str, weight: float, *, by: str) -> None:
+    if not tx.run(_WEIGHT, name=name, weight=weight):
+        raise NotFound(f"there is no queue {name!r}{did_you_mean(name, queues(tx))}")
+    audit(tx, by, "queue.set", f"queue {name}", weight=weight)
+
+
+def promote(tx: Tx, most: int = 1000) -> int:
+    """Puts delayed jobs that are due into the line; says how many."""
+    rows = tx.all(_PROMOTE, most=most)
+    for row in rows:
+        tx.ring(row.queue_id)
+    return len(rows)
+
+
+def next_due(tx: Tx) -> int | None:
+    """Microseconds until the next delayed job is due; None: there is none."""
+    due: int | None = tx.value(_NEXT_DUE)
+    return due

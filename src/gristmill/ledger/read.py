@@ -1,0 +1,320 @@
+"""Reading: what workers, the command line and applications ask. Nothing here changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from gristmill.clock import to_datetime
+from gristmill.errors import NotFound, did_you_mean
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Ledger, Tx
+from gristmill.model import Attempt, Job, Priority, Queue, Run, Stage, Worker
+from gristmill.states import SUCCESS, StageState, State, WorkerState
+
+# ---- what a worker needs to know about the jobs that it holds
+
+
+class TaskInfo(NamedTuple):
+    name: str
+    spec: dict[str, Any]
+
+
+class RunInfo(NamedTuple):
+    pipeline: str
+    subject: str
+    priority: int
+    epoch: int
+    args: str
+
+
+class StageInfo(NamedTuple):
+    name: str
+    each: bool
+    targets: list[tuple[str, str]]  # (stage, task) of the `each` stages that it gives items to
+
+
+_TASK_INFO = Sql("SELECT id, name, spec FROM gm_task WHERE id {in ids}")
+_RUN_INFO = Sql(
+    "SELECT r.id, r.pipeline, s.name AS subject, r.priority, r.epoch, r.args FROM gm_run r"
+    " JOIN gm_subject s ON s.id = r.subject_id WHERE r.id {in ids}"
+)
+_STAGE_INFO = Sql("SELECT id, name, each FROM gm_stage WHERE id {in ids}")
+_TARGET_INFO = Sql(
+    "SELECT e.upstream_id, s.name, t.name AS task FROM gm_edge e JOIN gm_stage s ON s.id = e.downstream_id"
+    " JOIN gm_task t ON t.id = s.task_id WHERE e.upstream_id {in ids} AND s.each ORDER BY s.position"
+)
+
+
+def task_infos(tx: Tx, ids: Iterable[int]) -> dict[int, TaskInfo]:
+    return {row.id: TaskInfo(row.name, orjson.loads(row.spec)) for row in tx.all(_TASK_INFO, ids=sorted(ids))}
+
+
+def run_infos(tx: Tx, ids: Iterable[int]) -> dict[int, RunInfo]:
+    return {row.id: RunInfo(*row[1:]) for row in tx.all(_RUN_INFO, ids=sorted(ids))}
+
+
+def stage_infos(tx: Tx, ids: Iterable[int]) -> dict[int, StageInfo]:
+    wanted = sorted(ids)
+    found = {row.id: StageInfo(row.name, bool(row.each), []) for row in tx.all(_STAGE_INFO, ids=wanted)}
+    for row in tx.all(_TARGET_INFO, ids=wanted):
+        found[row.upstream_id].targets.append((row.name, row.task))
+    return found
+
+
+# ---- results
+
+
+_RESULTS = (
+    "SELECT key, result FROM gm_job WHERE stage_id = :stage"
+    f" AND state IN ({State.COMPLETED:d}, {State.COMPLETED_WITH_ERRORS:d}) AND key {{}} :after ORDER BY key LIMIT :most"
+)
+_FIRST_RESULTS, _MORE_RESULTS = Sql(_RESULTS.format(">=")), Sql(_RESULTS.format(">"))
+_STAGE_IDS = Sql("SELECT name, id FROM gm_stage WHERE run_id = :run")
+
+
+def results(ledger: Ledger, run: int, stage: str, page: int = 1000) -> Iterator[tuple[str, Any]]:
+    """(key, result) of the items of a stage that completed, in the order of their keys, read in pages."""
+    with ledger.reading() as tx:
+        stages = {row.name: row.id for row in tx.all(_STAGE_IDS, run=run)}
+    if stage not in stages:
+        raise NotFound(f"run {run} has no stage {stage!r}{did_you_mean(stage, stages)}")
+    after, query = "", _FIRST_RESULTS
+    while True:
+        with ledger.reading() as tx:
+            rows = tx.all(query, stage=stages[stage], after=after, most=page)
+        for key, result in rows:
+            yield key, None if result is None else orjson.loads(result)
+        if len(rows) < page:
+            return
+        after, query = rows[-1].key, _MORE_RESULTS
+
+
+# ---- runs
+
+
+_RUN_COLUMNS = (
+    "SELECT r.id, r.pipeline, s.name AS subject, r.state, r.priority, r.epoch, r.args, r.error, r.reason, r.stop,"
+    " r.created_at, r.started_at, r.finished_at FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id"
+)
+_STAGES_OF = Sql(
+    "SELECT g.*, q.name AS queue FROM gm_stage g JOIN gm_queue q ON q.id = g.queue_id WHERE g.run_id {in ids}"
+    " ORDER BY g.run_id, g.position"
+)
+_PLAIN_RESULTS = Sql(
+    "SELECT s.name, j.result FROM gm_job j JOIN gm_stage s ON s.id = j.stage_id"
+    f" WHERE s.run_id = :run AND NOT s.each AND j.state IN ({', '.join(str(int(s)) for s in sorted(SUCCESS))})"
+)
+
+
+def run(tx: Tx, number: int) -> Run:
+    found = runs(tx, {"r.id = :id": {"id": number}}, 1)
+    if not found:
+        raise NotFound(f"there is no run {number}")
+    results = {
+        row.name: orjson.loads(row.result) for row in tx.all(_PLAIN_RESULTS, run=number) if row.result is not None
+    }
+    return Run(**{**vars(found[0]), "results": results})
+
+
+def runs(tx: Tx, where: Mapping[str, Mapping[str, Any]], most: int) -> list[Run]:
+    """Runs that meet every condition, newest first, with their stages."""
+    clauses, values = _conditions(where)
+    rows = tx.all(Sql(f"{_RUN_COLUMNS}{clauses} ORDER BY r.id DESC LIMIT :most"), most=most, **values)
+    stages: dict[int, list[Stage]] = {row.id: [] for row in rows}
+    for row in tx.all(_STAGES_OF, ids=list(stages)) if stages else ():
+        stages[row.run_id].append(_stage(row))
+    return [_run(row, stages[row.id]) for row in rows]
+
+
+def _run(row: Any, stages: Sequence[Stage]) -> Run:
+    stopping = None
+    if row.stop is not None and row.finished_at is None:
+        stopping = row.error or row.reason or State(row.stop).word
+    return Run(
+        id=row.id,
+        pipeline=row.pipeline,
+        subject=row.subject,
+        state=State(row.state).word,
+        priority=Priority(row.priority).word,
+        epoch=row.epoch,
+        args=orjson.loads(row.args),
+        error=row.error,
+        reason=row.reason,
+        stopping=stopping,
+        created_at=to_datetime(row.created_at),
+        started_at=to_datetime(row.started_at),
+        finished_at=to_datetime(row.finished_at),
+        stages=tuple(stages),
+    )
+
+
+def _stage(row: Any) -> Stage:
+    return Stage(
+        name=row.name,
+        state=StageState(row.state).word,
+        outcome=None if row.outcome is None else State(row.outcome).word,
+        total=row.total,
+        completed=row.completed,
+        failed=row.failed,
+        skipped=row.skipped,
+        cancelled=row.cancelled,
+        queue=row.queue,
+        each=bool(row.each),
+        opened_at=to_datetime(row.opened_at),
+        closed_at=to_datetime(row.closed_at),
+    )
+
+
+# ---- jobs
+
+
+_JOB_COLUMNS = (
+    "SELECT j.*, g.name AS stage, s.name AS subject, t.name AS task, q.name AS queue FROM gm_job j"
+    " JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
+    " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
+    " LEFT JOIN gm_subject s ON s.id = r.subject_id"
+)
+_ATTEMPTS = Sql("SELECT * FROM gm_attempt WHERE job_id = :job ORDER BY attempt DESC")
+
+
+def job(tx: Tx, number: int) -> Job:
+    found = jobs(tx, {"j.id = :id": {"id": number}}, 1)
+    if not found:
+        raise NotFound(f"there is no job {number}")
+    return found[0]
+
+
+def jobs(tx: Tx, where: Mapping[str, Mapping[str, Any]], most: int) -> list[Job]:
+    """Jobs that meet every condition, newest first."""
+    clauses, values = _conditions(where)
+    rows = tx.all(Sql(f"{_JOB_COLUMNS}{clauses} ORDER BY j.id DESC LIMIT :most"), most=most, **values)
+    return [_job(row) for row in rows]
+
+
+def _job(row: Any) -> Job:
+    return Job(
+        id=row.id,
+        run=row.run_id,
+        stage=row.stage,
+        subject=row.subject,
+        key=row.key or None,
+        task=row.task,
+        queue=row.queue,
+        state=State(row.state).word,
+        priority=Priority(row.priority).word,
+        attempt=row.attempt,
+        errors=row.errors,
+        crashes=row.crashes,
+        timeouts=row.timeouts,
+        losses=row.losses,
+        returns=row.returns,
+        args=None if row.args is None else orjson.loads(row.args),
+        result=None if row.result is None else orjson.loads(row.result),
+        error=row.error,
+        error_class=row.error_class,
+        progress=None if row.progress is None else orjson.loads(row.progress),
+        worker=row.worker_id,
+        unique=row.unique_key,
+        run_at=to_datetime(row.run_at),
+        created_at=to_datetime(row.created_at),
+        started_at=to_datetime(row.started_at),
+        finished_at=to_datetime(row.finished_at),
+    )
+
+
+def attempts(tx: Tx, number: int) -> list[Attempt]:
+    """The attempts of a job that did not succeed, newest first."""
+    return [
+        Attempt(
+            job=row.job_id,
+            attempt=row.attempt,
+            outcome=row.outcome,
+            error_class=row.error_class,
+            error=row.error,
+            traceback=row.traceback,
+            log=row.log,
+            worker=row.worker_id,
+            started_at=to_datetime(row.started_at),
+            ended_at=to_datetime(row.ended_at),
+        )
+        for row in tx.all(_ATTEMPTS, job=number)
+    ]
+
+
+def _conditions(where: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """WHERE of fixed clauses and bound values; no text from outside becomes SQL."""
+    values = {name: value for bound in where.values() for name, value in bound.items()}
+    return (" WHERE " + " AND ".join(where) if where else ""), values
+
+
+# ---- queues, workers, the whole
+
+
+_DEPTH = Sql("SELECT queue_id, count(*) AS n FROM gm_job WHERE ready IS NOT NULL GROUP BY queue_id")
+_DELAYED = Sql("SELECT queue_id, count(*) AS n FROM gm_job WHERE run_at IS NOT NULL GROUP BY queue_id")
+_QUEUES = Sql("SELECT id, name, weight, paused FROM gm_queue ORDER BY name")
+_HEADS = Sql(
+    "SELECT min(created_at) FROM gm_job WHERE id IN (SELECT id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue"
+    " ORDER BY pool, priority, ready LIMIT 1)"
+)
+_WORKERS = Sql("SELECT * FROM gm_worker WHERE state = 0 OR :every ORDER BY id DESC LIMIT :most")
+_HELD_IDS = Sql("SELECT worker_id, jobs FROM gm_claim ORDER BY id")
+_HELD_ROWS = Sql(
+    f"SELECT worker_id, queue_id, count(*) AS n FROM gm_job WHERE id {{in ids}} AND state = {State.IN_PROGRESS:d}"
+    " GROUP BY worker_id, queue_id"
+)
+_RUN_COUNTS = Sql("SELECT state, count(*) AS n FROM gm_run GROUP BY state")
+
+
+def held(tx: Tx) -> dict[tuple[int, int], int]:
+    """How many jobs are in progress, by (worker, queue)."""
+    ids = [number for row in tx.all(_HELD_IDS) for number in orjson.loads(row.jobs)]
+    return {(row.worker_id, row.queue_id): row.n for row in tx.all(_HELD_ROWS, ids=ids)} if ids else {}
+
+
+def queues(tx: Tx) -> list[Queue]:
+    ready = {row.queue_id: row.n for row in tx.all(_DEPTH)}
+    delayed = {row.queue_id: row.n for row in tx.all(_DELAYED)}
+    active = workers(tx)
+    busy = held(tx)
+    return [
+        Queue(
+            name=row.name,
+            weight=row.weight,
+            paused=bool(row.paused),
+            ready=ready.get(row.id, 0),
+            delayed=delayed.get(row.id, 0),
+            in_progress=sum(n for (_, queue), n in busy.items() if queue == row.id),
+            oldest=to_datetime(tx.value(_HEADS, queue=row.id)) if ready.get(row.id) else None,
+            workers=sum(1 for w in active if not w.queues or row.name in w.queues),
+        )
+        for row in tx.all(_QUEUES)
+    ]
+
+
+def workers(tx: Tx, every: bool = False, most: int = 1000) -> list[Worker]:
+    """The active workers, newest first; `every`: also those that stopped or were lost."""
+    busy = held(tx)
+    return [
+        Worker(
+            id=row.id,
+            host=row.host,
+            pid=row.pid,
+            state=WorkerState(row.state).word,
+            queues=tuple(orjson.loads(row.queues)),
+            slots=row.slots,
+            version=row.version,
+            holding=sum(n for (worker, _), n in busy.items() if worker == row.id),
+            registered_at=to_datetime(row.registered_at),
+            heartbeat_at=to_datetime(row.heartbeat_at),
+            lease_until=to_datetime(row.lease_until),
+        )
+        for row in tx.all(_WORKERS, every=every, most=most)
+    ]
+
+
+def run_counts(tx: Tx) -> dict[str, int]:
+    return {State(row.state).word: row.n for row in tx.all(_RUN_COUNTS)}

@@ -1,0 +1,97 @@
+"""Finding and mending what should not be: the reconciler's verbs. Each can look without touching (`mend=False`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gristmill.ledger import flow
+from gristmill.ledger.finish import Outcome, Verdict, settle
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Tx
+from gristmill.model import Repair
+from gristmill.states import TERMINAL, StageState, State, WorkerState
+
+_ACTIVE_RUNS = Sql(
+    "SELECT r.id FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id"
+    f" WHERE r.state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d}) AND (CAST(:subject AS text) IS NULL OR s.name = :subject)"
+    " ORDER BY r.id"
+)
+_STAGES = Sql("SELECT * FROM gm_stage WHERE run_id = :run ORDER BY position")
+_COUNTS = Sql(
+    "SELECT count(*) AS total, count(CASE WHEN state IN (2, 3) THEN 1 END) AS completed,"
+    " count(CASE WHEN state = 3 THEN 1 END) AS with_errors, count(CASE WHEN state = 4 THEN 1 END) AS failed,"
+    " count(CASE WHEN state = 6 THEN 1 END) AS skipped, count(CASE WHEN state = 5 THEN 1 END) AS cancelled"
+    " FROM gm_job WHERE stage_id = :stage"
+)
+_RECOUNT = Sql(
+    "UPDATE gm_stage SET total = :total, completed = :completed, with_errors = :with_errors, failed = :failed,"
+    " skipped = :skipped, cancelled = :cancelled WHERE id = :stage"
+)
+_ORPHANS = Sql(
+    "SELECT id, attempt, run_id, worker_id FROM gm_job"
+    f" WHERE state = {State.IN_PROGRESS:d} AND NOT EXISTS (SELECT 1 FROM gm_worker w"
+    f" WHERE w.id = gm_job.worker_id AND w.state = {WorkerState.ACTIVE:d}) ORDER BY worker_id, id LIMIT :most"
+)
+_OUT_OF_LINE = Sql(
+    f"SELECT id FROM gm_job WHERE state = {State.QUEUED:d} AND ready IS NULL AND run_at IS NULL ORDER BY id LIMIT :most"
+)
+_INTO_LINE = Sql(
+    "UPDATE gm_job SET ready = {next} WHERE id {in ids}"
+    f" AND state = {State.QUEUED:d} AND ready IS NULL AND run_at IS NULL RETURNING queue_id"
+)
+_COUNTERS = ("total", "completed", "with_errors", "failed", "skipped", "cancelled")
+
+
+def active_runs(tx: Tx, subject: str | None = None) -> list[int]:
+    return [row.id for row in tx.all(_ACTIVE_RUNS, subject=subject)]
+
+
+def repair_run(tx: Tx, run: int, mend: bool) -> list[Repair]:
+    """Counters that differ from the rows, stages that are full but not closed, runs that are over but not ended."""
+    row = flow.lock_runs(tx, [run]).get(run)
+    if row is None or row.state in TERMINAL:
+        return []
+    stages = [dict(stage._mapping) for stage in tx.all(_STAGES, run=run)]
+    found = [repair for stage in stages for repair in _recount(tx, run, stage, mend)]
+    full = [s for s in stages if s["state"] == StageState.SEALED and s["total"] == sum(s[c] for c in _ENDS)]
+    found += [Repair("close", f"run {run} stage {s['name']}", "every item is terminal") for s in full]
+    if all(s["state"] == StageState.CLOSED for s in stages):
+        found.append(Repair("end", f"run {run}", "every stage is closed"))
+    if found and mend:
+        flow.advance(tx, run)
+    return found
+
+
+_ENDS = ("completed", "failed", "skipped", "cancelled")
+
+
+def _recount(tx: Tx, run: int, stage: dict[str, Any], mend: bool) -> Iterator[Repair]:
+    counted = tx.one(_COUNTS, stage=stage["id"])
+    if counted is None or stage["state"] == StageState.CLOSED:
+        return
+    wrong = [f"{c} {stage[c]} → {getattr(counted, c)}" for c in _COUNTERS if stage[c] != getattr(counted, c)]
+    if wrong:
+        stage.update({c: getattr(counted, c) for c in _COUNTERS})
+        if mend:
+            tx.run(_RECOUNT, stage=stage["id"], **{c: stage[c] for c in _COUNTERS})
+        yield Repair("recount", f"run {run} stage {stage['name']}", ", ".join(wrong))
+
+
+def repair_orphans(tx: Tx, mend: bool, most: int = 1000) -> list[Repair]:
+    """Jobs in progress under a worker that is no longer active."""
+    rows = tx.all(_ORPHANS, most=most)
+    if mend:
+        for worker in sorted({row.worker_id for row in rows}):
+            mine = [row for row in rows if row.worker_id == worker]
+            settle(tx, worker, [Outcome(row.id, row.attempt, row.run_id, Verdict.LOST) for row in mine])
+    return [Repair("release", f"job {row.id}", f"its worker {row.worker_id} is not active") for row in rows]
+
+
+def repair_line(tx: Tx, mend: bool, most: int = 1000) -> list[Repair]:
+    """Queued jobs that are neither ready nor delayed."""
+    ids = [row.id for row in tx.all(_OUT_OF_LINE, most=most)]
+    if ids and mend:
+        for row in tx.all(_INTO_LINE, ids=ids):
+            tx.ring(row.queue_id)
+    return [Repair("line up", f"job {number}", "queued, but neither ready nor delayed") for number in ids]

@@ -1,0 +1,269 @@
+"""The tables, as SQLAlchemy describes them; migrations/ brings a database to this state.
+
+Times are microseconds since 1970, states small integers, payloads JSON text. `gristmill_jobs`, `gristmill_runs` and
+`gristmill_stages` are views with words and timestamps, for people.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from gristmill.states import State, StageState
+
+REVISION = "0001"  # the newest migration: what this code needs a database to be at
+VERSION_TABLE = "gm_version"
+
+metadata = MetaData()
+Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite makes only INTEGER PRIMARY KEY the rowid
+Key = Text().with_variant(Text(collation="C"), "postgresql")  # walked in byte order, as SQLite does anyway
+_ZERO = text("0")
+
+queue = Table(
+    "gm_queue",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("weight", Double, CheckConstraint("weight > 0", name="gm_queue_weight"), nullable=False, server_default="1"),
+    Column("paused", Boolean, nullable=False, server_default=text("false")),
+)
+
+# How jobs of a task are run: name, timeout, retries. Immutable and shared, so that a job only carries a number and
+# a supervisor never has to import an application.
+task = Table(
+    "gm_task",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("spec", Text, nullable=False),
+    UniqueConstraint("name", "spec", name="gm_task_once"),
+)
+
+subject = Table(
+    "gm_subject",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("pipeline", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("last_run_id", BigInteger),
+    Column("last_good_run_id", BigInteger),
+    UniqueConstraint("pipeline", "name", name="gm_subject_once"),
+)
+
+run = Table(
+    "gm_run",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("subject_id", BigInteger, ForeignKey("gm_subject.id"), nullable=False),
+    Column("pipeline", Text, nullable=False),
+    Column("priority", SmallInteger, nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("epoch", Integer, nullable=False, server_default="1"),
+    Column("args", Text, nullable=False),
+    Column("error", Text),
+    Column("reason", Text),
+    Column("stop", SmallInteger),  # set: the run is being stopped, and this is the state that it will end in
+    Column("stop_by", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("finished_at", BigInteger),
+    CheckConstraint("(finished_at IS NULL) = (state IN (0, 1, 7))", name="gm_run_finished"),
+)
+Index(
+    "gm_run_one_active",
+    run.c.subject_id,
+    unique=True,
+    sqlite_where=run.c.state.in_([State.QUEUED, State.IN_PROGRESS]),
+    postgresql_where=run.c.state.in_([State.QUEUED, State.IN_PROGRESS]),
+)
+Index(
+    "gm_run_one_waiting",
+    run.c.subject_id,
+    unique=True,
+    sqlite_where=run.c.state == State.WAITING,
+    postgresql_where=run.c.state == State.WAITING,
+)
+Index(
+    "gm_run_stopping",
+    run.c.id,
+    sqlite_where=text("stop IS NOT NULL AND finished_at IS NULL"),
+    postgresql_where=text("stop IS NOT NULL AND finished_at IS NULL"),
+)
+Index("gm_run_of_subject", run.c.subject_id, run.c.id)
+
+stage = Table(
+    "gm_stage",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("run_id", BigInteger, ForeignKey("gm_run.id", ondelete="CASCADE"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("position", SmallInteger, nullable=False),
+    Column("task_id", Integer, ForeignKey("gm_task.id"), nullable=False),
+    Column("queue_id", Integer, ForeignKey("gm_queue.id"), nullable=False),
+    Column("pool", SmallInteger, nullable=False),
+    Column("each", Boolean, nullable=False),
+    Column("gate", Boolean, nullable=False),
+    Column("need_count", Integer),
+    Column("need_share", Double),
+    Column("waiting_for", SmallInteger, nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("outcome", SmallInteger),
+    Column("total", BigInteger, nullable=False, server_default=_ZERO),
+    Column("completed", BigInteger, nullable=False, server_default=_ZERO),
+    Column("with_errors", BigInteger, nullable=False, server_default=_ZERO),
+    Column("failed", BigInteger, nullable=False, server_default=_ZERO),
+    Column("skipped", BigInteger, nullable=False, server_default=_ZERO),
+    Column("cancelled", BigInteger, nullable=False, server_default=_ZERO),
+    Column("opened_at", BigInteger),
+    Column("closed_at", BigInteger),
+    UniqueConstraint("run_id", "name", name="gm_stage_once"),
+    CheckConstraint("waiting_for >= 0", name="gm_stage_waiting_for"),
+    CheckConstraint("completed + failed + skipped + cancelled <= total", name="gm_stage_sum"),
+    CheckConstraint("with_errors <= completed", name="gm_stage_with_errors"),
+    CheckConstraint(
+        f"state <> {StageState.CLOSED:d} OR completed + failed + skipped + cancelled = total", name="gm_stage_closed"
+    ),
+)
+
+edge = Table(
+    "gm_edge",
+    metadata,
+    Column("upstream_id", BigInteger, ForeignKey("gm_stage.id", ondelete="CASCADE"), primary_key=True),
+    Column("downstream_id", BigInteger, ForeignKey("gm_stage.id", ondelete="CASCADE"), primary_key=True),
+)
+
+# The hot table. Few indexes: every one that an update touches costs a rewrite of all of them on PostgreSQL, and a
+# quarter of the rate on SQLite. No foreign keys for the same reason: verbs insert jobs only under the lock of their run.
+job = Table(
+    "gm_job",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("run_id", BigInteger),
+    Column("stage_id", BigInteger),
+    Column("parent_id", BigInteger),  # the job that emitted it
+    Column("ready", BigInteger),  # its place in the line; NULL: delayed, or not queued
+    Column("run_at", BigInteger),  # queued but delayed until then; NULL otherwise
+    Column("worker_id", BigInteger),  # who holds it
+    Column("created_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("finished_at", BigInteger),
+    Column("task_id", Integer, nullable=False),
+    Column("queue_id", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default=_ZERO),  # +1 at every claim, never lowered: the fence
+    Column("parent_attempt", Integer),
+    Column("pool", SmallInteger, nullable=False),  # the kind of child it needs: 0 a process to itself, 1 an event loop
+    Column("priority", SmallInteger, nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("errors", SmallInteger, nullable=False, server_default=_ZERO),
+    Column("crashes", SmallInteger, nullable=False, server_default=_ZERO),
+    Column("timeouts", SmallInteger, nullable=False, server_default=_ZERO),
+    Column("losses", SmallInteger, nullable=False, server_default=_ZERO),
+    Column("returns", SmallInteger, nullable=False, server_default=_ZERO),
+    Column("unique_scope", SmallInteger),  # 0: among unfinished jobs; 1: among queued ones, so a claim clears the key
+    Column("cancel", Boolean, nullable=False, server_default=text("false")),  # asked for while a worker holds it
+    Column("alone", Boolean, nullable=False, server_default=text("false")),  # suspected of a crash: no bystanders
+    Column("key", Key),
+    Column("unique_key", Text),
+    Column("args", Text),
+    Column("result", Text),
+    Column("error", Text),
+    Column("error_class", Text),
+    Column("progress", Text),
+    CheckConstraint("ready IS NULL OR state = 0", name="gm_job_ready_is_queued"),
+    CheckConstraint("run_at IS NULL OR (state = 0 AND ready IS NULL)", name="gm_job_delayed_is_queued"),
+    CheckConstraint("(worker_id IS NULL) = (state <> 1)", name="gm_job_held_in_progress"),
+    CheckConstraint("(finished_at IS NULL) = (state < 2)", name="gm_job_finished"),
+    postgresql_with={"fillfactor": "70"},  # room to finish a row on its own page, without touching any index
+)
+Index(
+    "gm_job_item",
+    job.c.stage_id,
+    job.c.key,
+    unique=True,
+    sqlite_where=job.c.stage_id.is_not(None),
+    postgresql_where=job.c.stage_id.is_not(None),
+)
+Index(
+    "gm_job_line",
+    job.c.queue_id,
+    job.c.pool,
+    job.c.priority,
+    job.c.ready,
+    sqlite_where=job.c.ready.is_not(None),
+    postgresql_where=job.c.ready.is_not(None),
+)
+Index("gm_job_due", job.c.run_at, sqlite_where=job.c.run_at.is_not(None), postgresql_where=job.c.run_at.is_not(None))
+Index(
+    "gm_job_unique",
+    job.c.unique_key,
+    unique=True,
+    sqlite_where=job.c.unique_key.is_not(None),
+    postgresql_where=job.c.unique_key.is_not(None),
+)
+
+worker = Table(
+    "gm_worker",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("born", Text, nullable=False),  # the process's start, so that a pid that came round again is not mistaken
+    Column("queues", Text, nullable=False),  # JSON; empty: all
+    Column("slots", Integer, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("registered_at", BigInteger, nullable=False),
+    Column("heartbeat_at", BigInteger, nullable=False),
+    Column("lease_until", BigInteger, nullable=False),
+)
+Index("gm_worker_active", worker.c.lease_until, sqlite_where=text("state = 0"), postgresql_where=text("state = 0"))
+
+# One row per claim, not per job: how a lost worker's jobs are found without an index on the hot table.
+claim = Table(
+    "gm_claim",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("worker_id", BigInteger, ForeignKey("gm_worker.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("jobs", Text, nullable=False),  # JSON list of ids
+)
+
+attempt = Table(
+    "gm_attempt",
+    metadata,
+    Column("job_id", BigInteger, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("outcome", Text, nullable=False),
+    Column("error_class", Text),
+    Column("error", Text),
+    Column("traceback", Text),
+    Column("log", Text),
+    Column("worker_id", BigInteger),
+    Column("started_at", BigInteger),
+    Column("ended_at", BigInteger, nullable=False),
+)
+
+audit = Table(
+    "gm_audit",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("verb", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("detail", Text, nullable=False, server_default="{}"),
+)

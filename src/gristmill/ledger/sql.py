@@ -1,0 +1,97 @@
+"""One text for both databases: named parameters, and a few fragments where the dialects differ.
+
+    {now}                     the database's clock, or the test's, in microseconds
+    {lock} {share} {exclusive} {skip}   row locks (nothing on SQLite: a transaction that writes is alone there)
+    {next}                    the next place in the line
+    {in name}                 `= ANY(list)`
+    {one_of SELECT …}         `= ANY(ARRAY(SELECT …))`: PostgreSQL must run a locking sub-select exactly once
+    {rows f: id bigint, …}    a list of tuples as a table
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+_FRAGMENT = re.compile(r"\{rows (?P<rows>\w+): (?P<columns>[^}]+)\}|\{in (?P<in>\w+)\}|\{one_of (?P<sub>[^}]+)\}")
+_PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+
+_WORDS = {
+    "postgresql": {
+        "{now}": "coalesce(:now\\:\\:bigint, (extract(epoch FROM statement_timestamp()) * 1000000)\\:\\:bigint)",
+        "{lock}": "FOR NO KEY UPDATE",
+        "{share}": "FOR SHARE",
+        "{exclusive}": "FOR UPDATE",
+        "{skip}": "FOR NO KEY UPDATE SKIP LOCKED",
+        "{next}": "nextval('gm_line')",
+        "{true}": "true",
+        "{false}": "false",
+    },
+    "sqlite": {
+        "{now}": ":now",
+        "{lock}": "",
+        "{share}": "",
+        "{exclusive}": "",
+        "{skip}": "",
+        "{next}": ":now",  # ties go by rowid, and there are no dead index entries to step over
+        "{true}": "1",
+        "{false}": "0",
+    },
+}
+
+
+class Sql:
+    """A statement, compiled once per dialect."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._compiled: dict[str, _Compiled] = {}
+
+    def compiled(self, dialect: str) -> _Compiled:
+        if dialect not in self._compiled:
+            self._compiled[dialect] = _Compiled(self.text, dialect)
+        return self._compiled[dialect]
+
+
+class _Compiled:
+    def __init__(self, text: str, dialect: str) -> None:
+        self.lists: list[str] = []
+        self.tables: dict[str, list[str]] = {}
+        self.postgres = dialect == "postgresql"
+        for word, meaning in _WORDS[dialect].items():
+            text = text.replace(word, meaning)
+        text = _FRAGMENT.sub(self._fragment, text)
+        self.needs_now = bool(re.search(r":now\b", text))
+        if self.postgres:
+            text = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
+        self.sql = text.replace("\\:", ":")
+
+    def _fragment(self, match: re.Match[str]) -> str:
+        if name := match["in"]:
+            self.lists.append(name)
+            return f"= ANY(:{name}\\:\\:bigint[])" if self.postgres else f"IN (SELECT value FROM json_each(:{name}))"
+        if select := match["sub"]:
+            return f"= ANY(ARRAY({select}))" if self.postgres else f"IN ({select})"
+        name, columns = match["rows"], [c.split() for c in match["columns"].split(",")]
+        self.tables[name] = [c for c, _ in columns]
+        if self.postgres:
+            arrays = ", ".join(f":{name}__{column}\\:\\:{kind}[]" for column, kind in columns)
+            return f"unnest({arrays}) AS {name}({', '.join(self.tables[name])})"
+        values = ", ".join(f"value ->> {n} AS {column}" for n, (column, _) in enumerate(columns))
+        return f"(SELECT {values} FROM json_each(:{name})) AS {name}"
+
+    def parameters(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """`given` as the driver wants it: lists and tables become arrays on PostgreSQL, JSON on SQLite."""
+        values = dict(given)
+        if self.postgres:
+            for name, columns in self.tables.items():
+                rows: Sequence[Sequence[Any]] = values.pop(name)
+                for column, data in zip(columns, zip(*rows, strict=True), strict=True):
+                    values[f"{name}__{column}"] = list(data)
+            return values
+        for name in (*self.lists, *self.tables):
+            values[name] = orjson.dumps(values[name], default=tuple).decode()  # tuple: for named tuples
+        return values

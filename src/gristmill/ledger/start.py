@@ -1,0 +1,162 @@
+"""Asking for work: start a run, enqueue jobs on their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from gristmill.errors import Refused
+from gristmill.ledger import flow
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Tx
+from gristmill.states import StageState, State
+
+
+class IfActive(StrEnum):
+    """What `start` does when the subject has an active run."""
+
+    JOIN = "join"  #: that run is the answer; its priority is raised if this one's is higher
+    WAIT = "wait"  #: one follow-up run waits behind it; asked for again, the newest arguments count
+    REFUSE = "refuse"  #: an error
+
+
+class PlannedStage(NamedTuple):
+    """A stage as `start` writes it down. From then on only rows decide."""
+
+    name: str
+    task_id: int
+    queue_id: int
+    pool: int
+    each: bool
+    gate: bool
+    need_count: int | None
+    need_share: float | None
+    upstreams: tuple[str, ...]
+
+
+class Started(NamedTuple):
+    run_id: int
+    created: bool
+
+
+class NewJob(NamedTuple):
+    """A job on its own. `delay` and `at`: not before; `unique`: refuse a twin, in that scope."""
+
+    task_id: int
+    queue_id: int
+    pool: int
+    priority: int
+    args: str
+    run_at: int | None = None  # microseconds since 1970
+    delay: int | None = None  # microseconds from now
+    unique_key: str | None = None
+    unique_scope: int | None = None
+
+
+_ADD_SUBJECT = Sql(
+    "INSERT INTO gm_subject (pipeline, name, created_at) VALUES (:pipeline, :subject, {now}) ON CONFLICT DO NOTHING"
+)
+_SUBJECT = Sql("SELECT id FROM gm_subject WHERE pipeline = :pipeline AND name = :subject")
+_ADD_RUN = Sql(
+    "INSERT INTO gm_run (subject_id, pipeline, priority, state, args, created_at)"
+    " VALUES (:subject, :pipeline, :priority, :state, :args, {now}) ON CONFLICT DO NOTHING RETURNING id"
+)
+_ACTIVE = Sql(
+    "SELECT id, priority, stop FROM gm_run WHERE subject_id = :subject"
+    f" AND state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d}) {{lock}}"
+)
+_UPDATE_WAITING = Sql(
+    "UPDATE gm_run SET args = :args, priority = CASE WHEN priority < :priority THEN priority ELSE :priority END"
+    f" WHERE subject_id = :subject AND state = {State.WAITING:d} RETURNING id"
+)
+_ADD_STAGES = Sql(
+    "INSERT INTO gm_stage (run_id, name, position, task_id, queue_id, pool, each, gate, need_count, need_share,"
+    f" waiting_for, state) SELECT :run, f.name, f.position, f.task, f.queue, f.pool, f.each, f.gate, f.count, f.share,"
+    f" f.waits, {StageState.WAITING:d} FROM {{rows f: name text, position smallint, task int, queue int, pool smallint,"
+    " each boolean, gate boolean, count int, share float8, waits smallint} RETURNING id, name"
+)
+_ADD_EDGES = Sql(
+    "INSERT INTO gm_edge (upstream_id, downstream_id) SELECT f.up, f.down FROM {rows f: up bigint, down bigint}"
+)
+_RAISE_RUN = Sql("UPDATE gm_run SET priority = :priority WHERE id = :run")
+_RAISE_JOBS = Sql(
+    "UPDATE gm_job SET priority = :priority WHERE id {one_of SELECT id FROM gm_job"
+    " WHERE stage_id IN (SELECT id FROM gm_stage WHERE run_id = :run)"
+    f" AND state = {State.QUEUED:d} AND priority > :priority LIMIT :most {{skip}}}}"
+)
+
+
+def start(
+    tx: Tx, pipeline: str, subject: str, args: str, priority: int, plan: Sequence[PlannedStage], if_active: IfActive
+) -> Started:
+    """Starts a run, or does what `if_active` says. Partial unique indexes decide races, not what was read before."""
+    tx.run(_ADD_SUBJECT, pipeline=pipeline, subject=subject)
+    number = tx.value(_SUBJECT, pipeline=pipeline, subject=subject)
+    new = {"subject": number, "pipeline": pipeline, "priority": priority, "args": args}
+    for _ in range(100):
+        run = tx.value(_ADD_RUN, state=int(State.QUEUED), **new)
+        if run is not None:
+            _write_plan(tx, run, plan)
+            flow.begin(tx, run)
+            return Started(run, created=True)
+        active = tx.one(_ACTIVE, subject=number)
+        if active is None:
+            continue  # it ended between the two statements
+        if if_active is IfActive.REFUSE:
+            raise Refused(f"{pipeline} {subject!r} has an active run already: {active.id}")
+        if if_active is IfActive.JOIN and active.stop is None:
+            if priority < active.priority:
+                tx.run(_RAISE_RUN, run=active.id, priority=priority)
+            return Started(active.id, created=False)
+        waiting = tx.value(_UPDATE_WAITING, subject=number, priority=priority, args=args)
+        if waiting is not None:
+            return Started(waiting, created=False)
+        run = tx.value(_ADD_RUN, state=int(State.WAITING), **new)
+        if run is not None:
+            _write_plan(tx, run, plan)
+            return Started(run, created=True)
+    raise Refused(f"{pipeline} {subject!r}: runs start and end too fast to join one; try again")
+
+
+def _write_plan(tx: Tx, run: int, plan: Sequence[PlannedStage]) -> None:
+    rows = [(*stage[:1], position, *stage[1:-1], len(stage.upstreams)) for position, stage in enumerate(plan)]
+    ids = {row.name: row.id for row in tx.all(_ADD_STAGES, run=run, f=rows)}
+    edges = [(ids[upstream], ids[stage.name]) for stage in plan for upstream in stage.upstreams]
+    if edges:
+        tx.run(_ADD_EDGES, f=edges)
+
+
+def raise_jobs(tx: Tx, run: int, priority: int, most: int = 2000) -> int:
+    """Moves up to `most` queued jobs of a run to a higher priority; says how many, so that the caller can go on."""
+    return tx.run(_RAISE_JOBS, run=run, priority=priority, most=most)
+
+
+_COLUMNS = "task_id, queue_id, pool, priority, state, ready, run_at, created_at, args, unique_key, unique_scope"
+_ENQUEUE = Sql(
+    f"INSERT INTO gm_job ({_COLUMNS}) SELECT f.task, f.queue, f.pool, f.priority, {State.QUEUED:d},"
+    " CASE WHEN f.at IS NULL AND f.delay IS NULL THEN {next} END, coalesce(f.at, {now} + f.delay), {now}, f.args,"
+    " f.twin, f.scope FROM {rows f: task int, queue int, pool smallint, priority smallint, args text, at bigint,"
+    " delay bigint, twin text, scope smallint} WHERE true ON CONFLICT DO NOTHING RETURNING id"
+)
+_TWIN = Sql("SELECT id FROM gm_job WHERE unique_key = :key")
+
+
+def enqueue(tx: Tx, job: NewJob) -> tuple[int, bool]:
+    """Adds one job; with a unique key that is taken, says which job has it. The second value: was it added?"""
+    for _ in range(100):
+        number = tx.value(_ENQUEUE, f=[job])
+        if number is not None:
+            tx.ring(job.queue_id)
+            return number, True
+        twin = tx.value(_TWIN, key=job.unique_key)
+        if twin is not None:
+            return twin, False
+    raise Refused(f"jobs with the unique key {job.unique_key!r} come and go too fast; try again")
+
+
+def enqueue_many(tx: Tx, jobs: Sequence[NewJob]) -> list[int]:
+    """Adds jobs without unique keys, in one statement; says their ids."""
+    for queue in {job.queue_id for job in jobs}:
+        tx.ring(queue)
+    return [row[0] for row in tx.all(_ENQUEUE, f=jobs)]

@@ -1,0 +1,148 @@
+"""Cancelling and requeueing: what operators do to runs and jobs, recorded with who and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from gristmill.errors import NotFound, Refused
+from gristmill.ledger import flow
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Tx
+from gristmill.states import TERMINAL, StageState, State, sources
+
+_RUN = Sql("SELECT id, state, stop FROM gm_run WHERE id = :run")
+_STOPPING = Sql("SELECT id FROM gm_run WHERE stop IS NOT NULL AND finished_at IS NULL ORDER BY id")
+_TO_SWEEP = Sql(f"SELECT id FROM gm_stage WHERE run_id = :run AND state <> {StageState.CLOSED:d} ORDER BY id")
+_NEXT_KEYS = Sql("SELECT key FROM gm_job WHERE stage_id = :stage AND key > :after ORDER BY key LIMIT 1 OFFSET :most")
+_SWEEP = Sql(
+    f"UPDATE gm_job SET state = {State.CANCELLED:d}, ready = NULL, run_at = NULL, unique_key = NULL, finished_at = {{now}},"
+    " error = :reason WHERE id {one_of SELECT id FROM gm_job WHERE stage_id = :stage AND key >= :first"
+    " AND (CAST(:last AS text) IS NULL OR key < :last)"
+    f" AND state = {State.QUEUED:d} {{skip}}}} RETURNING stage_id, state"
+)
+_JOB = Sql("SELECT id, run_id, stage_id, state, run_at, queue_id FROM gm_job WHERE id = :job")
+_CANCEL_QUEUED = Sql(
+    f"UPDATE gm_job SET state = {State.CANCELLED:d}, ready = NULL, run_at = NULL, unique_key = NULL, finished_at = {{now}},"
+    f" error = :reason WHERE id = :job AND state = {State.QUEUED:d} RETURNING stage_id, state"
+)
+_ASK_CANCEL = Sql(f"UPDATE gm_job SET cancel = {{true}} WHERE id = :job AND state = {State.IN_PROGRESS:d}")
+_NOW = Sql(
+    "UPDATE gm_job SET ready = {next}, run_at = NULL"
+    f" WHERE id = :job AND state = {State.QUEUED:d} AND run_at IS NOT NULL RETURNING queue_id"
+)
+_REQUEUE = Sql(
+    f"UPDATE gm_job SET state = {State.QUEUED:d}, ready = {{next}}, errors = 0, crashes = 0, timeouts = 0, losses = 0,"
+    " returns = 0, result = NULL, finished_at = NULL, alone = {false}"
+    f" WHERE id = :job AND state IN ({', '.join(map(str, sources('requeue')))}) RETURNING queue_id"
+)
+_STAGE = Sql("SELECT id, name, state FROM gm_stage WHERE id = :stage")
+_UNCOUNT = Sql(
+    "UPDATE gm_stage SET failed = failed - :failed, skipped = skipped - :skipped, cancelled = cancelled - :cancelled,"
+    " completed = completed - :partly, with_errors = with_errors - :partly WHERE id = :stage"
+)
+_AUDIT = Sql("INSERT INTO gm_audit (at, who, verb, target, detail) VALUES ({now}, :who, :verb, :target, :detail)")
+_END_WAITING = Sql(
+    f"UPDATE gm_run SET state = {State.CANCELLED:d}, stop = {State.CANCELLED:d}, stop_by = :by, reason = :reason,"
+    f" finished_at = {{now}} WHERE id = :run AND state = {State.WAITING:d}"
+)
+_CLOSE_ALL = Sql(
+    f"UPDATE gm_stage SET state = {StageState.CLOSED:d}, outcome = {State.CANCELLED:d}, closed_at = {{now}} WHERE run_id = :run"
+)
+
+
+def audit(tx: Tx, who: str, verb: str, target: str, **detail: Any) -> None:
+    tx.run(_AUDIT, who=who, verb=verb, target=target, detail=orjson.dumps(detail).decode())
+
+
+def cancel_run(tx: Tx, run: int, *, by: str, reason: str | None = None) -> None:
+    """Flags a run to end `cancelled`. Its jobs end in batches (`sweep`), the run turns terminal last."""
+    row = flow.lock_runs(tx, [run]).get(run)
+    if row is None:
+        raise NotFound(f"there is no run {run}")
+    if row.state in TERMINAL:
+        raise Refused(f"run {run} is {State(row.state).word} already")
+    if row.stop is not None:
+        return
+    audit(tx, by, "run.cancel", f"run {run}", reason=reason)
+    if row.state == State.WAITING:
+        tx.run(_END_WAITING, run=run, by=by, reason=reason)
+        tx.run(_CLOSE_ALL, run=run)
+    else:
+        flow.stop(tx, run, State.CANCELLED, by=by, reason=reason)
+
+
+def stopping_runs(tx: Tx) -> list[int]:
+    return [row.id for row in tx.all(_STOPPING)]
+
+
+def stages_to_sweep(tx: Tx, run: int) -> list[int]:
+    return [row.id for row in tx.all(_TO_SWEEP, run=run)]
+
+
+def sweep(tx: Tx, run: int, stage: int, first: str = "", most: int = 1000) -> str | None:
+    """Cancels the queued items of a stopped run's stage, from key `first` on. Says where to go on; None: done.
+
+    Jobs that a worker is just taking are left to that worker, which sees the flag.
+    """
+    row = flow.lock_runs(tx, [run]).get(run)
+    if row is None or row.stop is None or row.state in TERMINAL:
+        return None
+    following: str | None = tx.value(_NEXT_KEYS, stage=stage, after=first, most=most)
+    reason = row.error or row.reason or "the run was stopped"
+    changed = [flow.Change(*c) for c in tx.all(_SWEEP, stage=stage, first=first, last=following, reason=reason)]
+    flow.tally(tx, changed)
+    return following
+
+
+def cancel_job(tx: Tx, job: int, *, by: str, reason: str | None = None) -> State:
+    """Cancels a queued job now; one in progress is stopped by its worker. Says which state it was in."""
+    row = tx.one(_JOB, job=job)
+    if row is None:
+        raise NotFound(f"there is no job {job}")
+    if row.run_id is not None:
+        flow.lock_runs(tx, [row.run_id])
+    changed = tx.all(_CANCEL_QUEUED, job=job, reason=reason or f"cancelled by {by}")
+    was = State.QUEUED if changed else State.IN_PROGRESS
+    if not changed and not tx.run(_ASK_CANCEL, job=job):
+        current = tx.one(_JOB, job=job)
+        raise Refused(f"job {job} is {State(current.state).word if current else 'gone'} already")
+    audit(tx, by, "job.cancel", f"job {job}", reason=reason)
+    flow.tally(tx, [flow.Change(*c) for c in changed if c.stage_id is not None])
+    return was
+
+
+def requeue_job(tx: Tx, job: int, *, by: str) -> None:
+    """Queues a terminal job again with a fresh budget; one that waits for its retry runs now."""
+    row = tx.one(_JOB, job=job)
+    if row is None:
+        raise NotFound(f"there is no job {job}")
+    if row.run_id is not None:
+        run = flow.lock_runs(tx, [row.run_id])[row.run_id]
+        stage = tx.one(_STAGE, stage=row.stage_id)
+        if run.state in TERMINAL or run.stop is not None or stage is None or stage.state == StageState.CLOSED:
+            raise Refused(
+                f"job {job} belongs to a stage that is closed; start a new run, or requeue items while their stage is open"
+            )
+        row = tx.one(_JOB, job=job)
+    queue = tx.value(_NOW, job=job)
+    if queue is None:
+        queue = tx.value(_REQUEUE, job=job)
+        if queue is None or row is None:
+            raise Refused(f"job {job} is {State(row.state).word if row else 'gone'}: there is nothing to retry")
+        if row.stage_id is not None:
+            _uncount(tx, row.stage_id, State(row.state))
+    tx.ring(queue)
+    audit(tx, by, "job.retry", f"job {job}")
+
+
+def _uncount(tx: Tx, stage: int, state: State) -> None:
+    tx.run(
+        _UNCOUNT,
+        stage=stage,
+        failed=int(state is State.FAILED),
+        skipped=int(state is State.SKIPPED),
+        cancelled=int(state is State.CANCELLED),
+        partly=int(state is State.COMPLETED_WITH_ERRORS),
+    )

@@ -1,0 +1,343 @@
+"""The database behind the ledger: connections, and how a verb becomes exactly one transaction.
+
+`Ledger.do(verb, …)` is the one place that begins, commits, retries after a deadlock, and finds out what became of a
+commit whose answer was lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event, exc
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine.row import Row
+
+from gristmill.clock import Clock
+from gristmill.errors import DatabaseError, Invalid, SchemaMismatch, Unavailable
+from gristmill.ledger.schema import REVISION, VERSION_TABLE
+from gristmill.ledger.sql import Sql
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_DEADLOCK = ("40P01", "40001")
+_RESOLVE_FOR = 10.0  # seconds to wait for a database that went away during a commit, before saying "unclear"
+_BUSY_MS = 60_000  # SQLite's own wait; the turnstile makes it nearly unused (other programs do not know it)
+_OLDEST_SQLITE = (3, 38, 0)  # ->> and RETURNING
+
+
+class Announcer(Protocol):
+    """Told about queues that got ready jobs, so that it can wake workers."""
+
+    def before_commit(self, connection: Connection, queues: Iterable[int]) -> None: ...
+    def after_commit(self, queues: Iterable[int]) -> None: ...
+
+
+class Tx:
+    """One transaction: what verbs are written against."""
+
+    def __init__(self, connection: Connection, now: int | None) -> None:
+        self.connection = connection
+        self.dialect = connection.dialect.name
+        self.now = now
+        self.rung: set[int] = set()
+
+    def execute(self, sql: Sql, **given: Any) -> Any:
+        compiled = sql.compiled(self.dialect)
+        if compiled.needs_now:
+            given["now"] = self.now
+        return self.connection.exec_driver_sql(compiled.sql, compiled.parameters(given))
+
+    def all(self, sql: Sql, **given: Any) -> list[Row[Any]]:
+        return list(self.execute(sql, **given))
+
+    def one(self, sql: Sql, **given: Any) -> Row[Any] | None:
+        row: Row[Any] | None = self.execute(sql, **given).first()
+        return row
+
+    def value(self, sql: Sql, **given: Any) -> Any:
+        return self.execute(sql, **given).scalar()
+
+    def run(self, sql: Sql, **given: Any) -> int:
+        """Executes, and says how many rows changed."""
+        count: int = self.execute(sql, **given).rowcount
+        return count
+
+    def ring(self, queue: int) -> None:
+        """Says that this queue has ready jobs once this transaction commits."""
+        self.rung.add(queue)
+
+
+Verb = Callable[Concatenate[Tx, P], T]
+
+
+class Ledger:
+    """A database that holds a ledger."""
+
+    def __init__(self, url: str | URL, clock: Clock | None = None) -> None:
+        self.url = parse_url(url)
+        self.clock = clock
+        self.announcer: Announcer | None = None
+        self.engine = _sqlite_engine(self.url) if self.is_sqlite else _postgres_engine(self.url)
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def path(self) -> Path:
+        """The SQLite file."""
+        return Path(str(self.url.database)).absolute()
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def now(self) -> int | None:
+        """The test's time, or SQLite's (this host's); None lets PostgreSQL's own clock decide."""
+        if self.clock is not None:
+            return self.clock()
+        return time.time_ns() // 1000 if self.is_sqlite else None
+
+    def do(self, verb: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs one verb in one transaction, and returns once it is known to be committed."""
+        for attempt in range(20):
+            try:
+                return self._once(verb, *args, **kwargs)
+            except exc.DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) not in _DEADLOCK:
+                    raise _explained(error, self.url) from error
+                time.sleep(0.002 * attempt)
+        raise Unavailable(f"{shown(self.url)}: the database chose this transaction as a deadlock victim 20 times")
+
+    def _once(self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with _connected(self.engine, self.url) as connection, _turn(connection):
+            try:
+                tx = Tx(connection, self.now())
+                result = verb(tx, *args, **kwargs)
+                if tx.rung and self.announcer:
+                    self.announcer.before_commit(connection, tx.rung)
+                xid = None if self.is_sqlite else connection.exec_driver_sql(_XID).scalar()
+            except BaseException:
+                _rollback(connection)
+                raise
+            try:
+                connection.commit()
+            except exc.DBAPIError as error:
+                if not (error.connection_invalidated and self._committed(xid)):
+                    _rollback(connection)
+                    raise
+        if tx.rung and self.announcer:
+            self.announcer.after_commit(tx.rung)
+        return result
+
+    def _committed(self, xid: object) -> bool:
+        """What became of a transaction whose COMMIT got no answer: PostgreSQL remembers."""
+        deadline = time.monotonic() + _RESOLVE_FOR
+        while True:
+            try:
+                with self.engine.connect() as connection:
+                    status = connection.exec_driver_sql("SELECT pg_xact_status(%(xid)s::xid8)", {"xid": xid}).scalar()
+                if status != "in progress":
+                    return status == "committed"
+            except exc.DBAPIError as error:
+                if time.monotonic() > deadline:
+                    raise Unavailable(
+                        f"{shown(self.url)}: the database went away during a commit, and it is unclear whether it holds"
+                    ) from error
+            time.sleep(0.05)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Tx]:
+        """A consistent look, which never waits for writers."""
+        with _connected(self.engine, self.url) as connection:
+            try:
+                connection.exec_driver_sql(
+                    "BEGIN" if self.is_sqlite else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+                )
+                yield Tx(connection, self.now())
+            except exc.DBAPIError as error:
+                raise _explained(error, self.url) from error
+            finally:
+                _rollback(connection)
+
+    @contextlib.contextmanager
+    def exclusively(self) -> Iterator[Connection]:
+        """One transaction for a change of schema: one at a time, and all or nothing on both databases."""
+        with _connected(self.engine, self.url) as connection, _turn(connection):
+            try:
+                if not self.is_sqlite:
+                    connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('gristmill schema'))")
+                yield connection
+                connection.commit()
+            except exc.DBAPIError as error:
+                raise _explained(error, self.url) from error
+            finally:
+                _rollback(connection)
+
+    def check_schema(self) -> None:
+        """Refuses a database whose schema this code cannot use, with the command that mends it."""
+        found = self.revision()
+        if found != REVISION:
+            state = "has no Gristmill schema" if found is None else f"is at schema {found}, this code needs {REVISION}"
+            raise SchemaMismatch(
+                f"the database {shown(self.url)} {state}; run: gristmill --database {shown(self.url)} db upgrade"
+            )
+
+    def revision(self) -> str | None:
+        with _connected(self.engine, self.url) as connection:
+            try:
+                row = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").first()  # noqa: S608
+                return None if row is None else str(row[0])
+            except (exc.ProgrammingError, exc.OperationalError) as error:
+                if error.connection_invalidated:
+                    raise _explained(error, self.url) from error
+                if "no such table" in str(error.orig) or getattr(error.orig, "sqlstate", None) == "42P01":
+                    return None
+                raise _explained(error, self.url) from error
+            except exc.DatabaseError as error:
+                raise _explained(error, self.url) from error
+            finally:
+                _rollback(connection)
+
+
+_XID = "SELECT pg_current_xact_id()::text"
+
+
+def parse_url(url: str | URL) -> URL:
+    """A database URL that Gristmill can use, or a clear error."""
+    try:
+        parsed = make_url(url)
+    except (exc.ArgumentError, ValueError):
+        raise Invalid(f"the database URL {str(url)[:40]!r} is malformed; write sqlite:///FILE or postgresql://HOST/NAME") from None
+    backend = parsed.get_backend_name()
+    if backend in {"postgresql", "postgres"}:
+        return parsed.set(drivername="postgresql+psycopg")
+    if backend != "sqlite":
+        raise Invalid(f"the database URL starts with {backend!r}; write sqlite:///FILE or postgresql://HOST/NAME")
+    if not parsed.database or parsed.database == ":memory:":
+        raise Invalid("an SQLite ledger must be a file, so that several processes can share it: sqlite:///FILE")
+    return parsed
+
+
+def shown(url: URL) -> str:
+    """The URL as it may be shown: without its password, and as a person would write it."""
+    return url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
+
+
+@contextlib.contextmanager
+def _connected(engine: Engine, url: URL) -> Iterator[Connection]:
+    try:
+        connection = engine.connect()
+    except exc.DBAPIError as error:
+        raise _explained(error, url) from error
+    with connection:
+        yield connection
+
+
+def _explained(error: exc.DBAPIError, url: URL) -> DatabaseError:
+    """The driver's error as ours: unavailable when the connection is gone, with the driver's own first line."""
+    said = str(error.orig).strip().splitlines()
+    message = f"the database {shown(url)}: {said[0] if said else type(error.orig).__name__}"
+    if error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError):
+        return Unavailable(message)
+    return DatabaseError(message)
+
+
+@contextlib.contextmanager
+def _turn(connection: Connection) -> Iterator[None]:
+    """On SQLite: this connection's turn to write, in a transaction that begins now."""
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    with connection.info["turnstile"]:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        yield
+
+
+def _rollback(connection: Connection) -> None:
+    with contextlib.suppress(exc.DBAPIError):
+        connection.rollback()
+
+
+def _postgres_engine(url: URL) -> Engine:
+    try:
+        import psycopg
+    except ImportError:
+        raise Invalid("PostgreSQL needs psycopg; run: pip install 'gristmill[postgres]'") from None
+    defaults: dict[str, Any] = {
+        "connect_timeout": 5,
+        "application_name": "gristmill",
+        # A cut network is noticed in seconds, well within a lease.
+        "tcp_user_timeout": 5000,
+        "keepalives_idle": 2,
+        "keepalives_interval": 1,
+        "keepalives_count": 3,
+    }
+    assert psycopg.paramstyle == "pyformat"
+    given = {name: value for name, value in defaults.items() if name not in url.query}
+    return create_engine(url, connect_args=given, pool_size=2, max_overflow=20, pool_pre_ping=False)
+
+
+def sqlite_module() -> Any:
+    """pysqlite3 where there is a wheel of it: the standard library's SQLite is often older than fixes we need."""
+    try:
+        from pysqlite3 import dbapi2
+    except ImportError:
+        return sqlite3
+    return dbapi2
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    module = sqlite_module()
+    if module.sqlite_version_info < _OLDEST_SQLITE:
+        raise Invalid(f"SQLite {module.sqlite_version} is too old; install pysqlite3, or use Python with SQLite 3.38 or newer")
+    folder = Path(str(url.database)).absolute().parent
+    if not folder.is_dir():
+        raise Unavailable(f"the folder of the database {shown(url)} is not there: {folder}")
+    engine = create_engine(url, module=module, connect_args={"check_same_thread": False, "timeout": _BUSY_MS / 1000})
+
+    @event.listens_for(engine, "connect")
+    def configure(dbapi: Any, record: Any) -> None:
+        dbapi.isolation_level = None  # transactions begin where _turn says
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", f"busy_timeout = {_BUSY_MS}"):
+            dbapi.execute(f"PRAGMA {pragma}")
+        record.info["turnstile"] = _Turnstile(Path(str(url.database)).absolute())
+
+    @event.listens_for(engine, "close")
+    def close(dbapi: Any, record: Any) -> None:
+        record.info.pop("turnstile").close()
+
+    return engine
+
+
+class _Turnstile:
+    """A fair turn for SQLite's writers: without it one process can commit 11,593 times before another gets one.
+
+    Two locks on files beside the database: whoever wants to write waits at the gate, holds it until it owns the
+    lock, and only then lets the next one up to the gate. Releasing and asking again puts a writer behind those.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self._gate = os.open(f"{database}-gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._lock = os.open(f"{database}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def __enter__(self) -> None:
+        fcntl.flock(self._gate, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        finally:
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+
+    def __exit__(self, *_: object) -> None:
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        os.close(self._gate)
+        os.close(self._lock)

@@ -1,0 +1,121 @@
+"""Workers: the lease is theirs, not their jobs'. A lost worker is lost for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import orjson
+
+from gristmill.errors import NotYours
+from gristmill.ledger.finish import Outcome, Verdict, settle
+from gristmill.ledger.hold import hold
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Tx
+from gristmill.states import State, WorkerState
+
+
+class Registration(NamedTuple):
+    """What a worker says about itself."""
+
+    host: str
+    pid: int
+    born: str
+    queues: Sequence[str]
+    slots: int
+    version: str
+
+
+_REGISTER = Sql(
+    "INSERT INTO gm_worker (host, pid, born, queues, slots, version, state, registered_at, heartbeat_at, lease_until)"
+    f" VALUES (:host, :pid, :born, :queues, :slots, :version, {WorkerState.ACTIVE:d}, {{now}}, {{now}}, {{now}} + :lease)"
+    " RETURNING id"
+)
+_HEARTBEAT = Sql(
+    "UPDATE gm_worker SET heartbeat_at = {now}, lease_until = {now} + :lease"
+    f" WHERE id = :worker AND state = {WorkerState.ACTIVE:d}"
+)
+_LEAVE = Sql(
+    f"UPDATE gm_worker SET state = {WorkerState.STOPPED:d} WHERE id = :worker AND state = {WorkerState.ACTIVE:d}"
+)
+_LEAVE_CLAIMS = Sql("DELETE FROM gm_claim WHERE worker_id = :worker")
+_EXPIRED = Sql(f"SELECT id FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND lease_until < {{now}} ORDER BY id")
+_ON_HOST = Sql(f"SELECT id, pid, born FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND host = :host")
+_LOCK_WORKER = Sql(
+    f"SELECT id FROM gm_worker WHERE id = :worker AND state = {WorkerState.ACTIVE:d}"
+    " AND (:gone OR lease_until < {now}) {exclusive}"
+)
+_LOSE = Sql(f"UPDATE gm_worker SET state = {WorkerState.LOST:d} WHERE id = :worker")
+_CLAIMS = Sql("SELECT jobs FROM gm_claim WHERE worker_id = :worker")
+_HELD = Sql(
+    f"SELECT id, attempt, run_id FROM gm_job WHERE id {{in ids}} AND state = {State.IN_PROGRESS:d} AND worker_id = :worker"
+)
+_ASKED = Sql(
+    f"SELECT j.id FROM gm_job j LEFT JOIN gm_run r ON r.id = j.run_id WHERE j.id {{in ids}} AND j.worker_id = :worker"
+    " AND (j.cancel OR r.stop IS NOT NULL)"
+)
+
+
+def register(tx: Tx, who: Registration, lease: int) -> int:
+    queues = orjson.dumps(list(who.queues)).decode()
+    number: int = tx.value(_REGISTER, lease=lease, **(who._asdict() | {"queues": queues}))
+    return number
+
+
+def heartbeat(tx: Tx, worker: int, lease: int) -> None:
+    """Extends the lease."""
+    if not tx.run(_HEARTBEAT, worker=worker, lease=lease):
+        raise NotYours(f"worker {worker} was declared lost")
+
+
+def asked_to_stop(tx: Tx, worker: int, held: Collection[int]) -> list[int]:
+    """Which of the jobs that a worker holds somebody wants stopped."""
+    return [row.id for row in tx.all(_ASKED, ids=list(held), worker=worker)] if held else []
+
+
+def leave(tx: Tx, worker: int) -> None:
+    """The worker is gone by its own will, and holds nothing any more."""
+    hold(tx, worker)
+    release_strays(tx, worker, held=())
+    tx.run(_LEAVE, worker=worker)
+    tx.run(_LEAVE_CLAIMS, worker=worker)
+
+
+def held_jobs(tx: Tx, worker: int) -> list[tuple[int, int, int | None]]:
+    """(id, attempt, run) of the jobs in progress under this worker's name."""
+    ids = [number for row in tx.all(_CLAIMS, worker=worker) for number in orjson.loads(row.jobs)]
+    return [tuple(row) for row in tx.all(_HELD, ids=ids, worker=worker)] if ids else []
+
+
+def release_strays(tx: Tx, worker: int, held: Collection[int]) -> int:
+    """Gives back what is in the worker's name but not in its hands: a claim whose commit got no answer."""
+    strays = [job for job in held_jobs(tx, worker) if job[0] not in held]
+    settle(tx, worker, [Outcome(number, attempt, run, Verdict.RELEASED) for number, attempt, run in strays])
+    return len(strays)
+
+
+def release_strays_of(tx: Tx, worker: int, held: Collection[int]) -> int:
+    """The same, as a verb of its own."""
+    hold(tx, worker)
+    return release_strays(tx, worker, held)
+
+
+def expired(tx: Tx) -> list[int]:
+    """Workers whose lease is over."""
+    return [row.id for row in tx.all(_EXPIRED)]
+
+
+def on_host(tx: Tx, host: str) -> list[tuple[int, int, str]]:
+    """(id, pid, born) of the active workers that say they run on this host."""
+    return [tuple(row) for row in tx.all(_ON_HOST, host=host)]
+
+
+def rescue(tx: Tx, worker: int, gone: bool = False) -> int:
+    """Declares a worker lost and takes its jobs back. `gone`: its process is known to be dead, lease or not."""
+    if tx.one(_LOCK_WORKER, worker=worker, gone=gone) is None:
+        return 0  # it is back, or someone else was faster
+    tx.run(_LOSE, worker=worker)
+    lost = [Outcome(number, attempt, run, Verdict.LOST) for number, attempt, run in held_jobs(tx, worker)]
+    settle(tx, worker, lost)
+    tx.run(_LEAVE_CLAIMS, worker=worker)
+    return len(lost)

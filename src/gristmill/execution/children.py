@@ -1,0 +1,167 @@
+"""One child process, from its supervisor's side."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from gristmill.execution.child import LOG_LIMIT
+from gristmill.execution.frames import Unpacker, pack
+from gristmill.execution.run import clean
+from gristmill.execution.status import Status, make_file
+from gristmill.ledger.claim import Claimed
+
+_CAPTURE_LIMIT = 64 << 20  # bytes of output on disk before it is cut: a job that prints for ever must not fill it
+
+
+class Held(NamedTuple):
+    """A job in a child's hands."""
+
+    job: Claimed
+    claim: int  # the claim that it came with
+    task: str
+    timeout: float | None
+    memory_mib: int | None
+    given: float  # when, on the monotonic clock
+
+
+class Child:
+    """A process, its socket, its shared status and its captured output."""
+
+    def __init__(self, setup: dict[str, Any], lease_deadline: float) -> None:
+        self.is_async: bool = setup["async"]
+        self.held: dict[int, Held] = {}  # in the order in which they were given
+        self.cancelling: dict[int, float] = {}  # job: when to kill, if it has not ended by then
+        self.queues: set[int] = set()  # of the jobs in its hands
+        self.runs: set[int] = set()
+        self.stages: set[int] = set()
+        self.finished = 0
+        self.ready = False
+        self.retiring = False
+        self.alone = False
+        self.recalled = False
+        self.broken: str | None = None
+        self.tasks: set[str] | None = None
+        self._out = bytearray()
+        self._unpacker = Unpacker()
+        status = make_file()
+        ours, theirs = socket.socketpair()
+        with tempfile.TemporaryFile(prefix="gristmill-") as output:
+            self._output = os.dup(output.fileno())
+        fcntl.fcntl(self._output, fcntl.F_SETFL, os.O_APPEND)  # so that it can be emptied under the writer
+        try:
+            self.status = Status(status)
+            self.status.live_until(lease_deadline)
+            fds = (theirs.fileno(), status)
+            command = [sys.executable, "-m", "gristmill.execution.child", *map(str, fds), str(os.getpid())]
+            self.process = subprocess.Popen(  # noqa: S603 - a fixed command
+                command,
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                start_new_session=True,  # Ctrl-C is for the supervisor; and a kill reaches what the job started
+                env={**os.environ, "PYTHONUNBUFFERED": ""},
+            )
+        finally:
+            theirs.close()
+            os.close(status)
+        ours.setblocking(False)
+        self._link = ours
+        self.send(["setup", setup])
+
+    def fileno(self) -> int:
+        return self._link.fileno()
+
+    # ---- messages
+
+    def send(self, message: list[Any]) -> None:
+        """Queues a message; the loop writes the rest when the child reads."""
+        self._out += pack(message)
+        self.write()
+
+    @property
+    def writing(self) -> bool:
+        return bool(self._out)
+
+    def write(self) -> None:
+        with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
+            while self._out:
+                sent = self._link.send(memoryview(self._out)[: 1 << 20])
+                del self._out[:sent]
+
+    def messages(self) -> Iterator[list[Any]]:
+        """What the child said; at its end, `["gone"]`."""
+        while True:
+            try:
+                data = self._link.recv(1 << 20)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                yield ["gone"]
+                return
+            yield from self._unpacker.feed(data)
+
+    # ---- what it is doing
+
+    @property
+    def alive(self) -> bool:
+        """Looked at without reaping: until then its process group's number cannot come round again."""
+        if not hasattr(os, "waitid"):
+            return self.process.poll() is None
+        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+    def current(self) -> tuple[int, float] | None:
+        """The job that it is on, and since when; None: between jobs, or an event loop."""
+        job, started = self.status.current()
+        return (job, started) if job in self.held else None
+
+    def output(self) -> str | None:
+        """The end of what it printed."""
+        with contextlib.suppress(OSError):
+            size = os.fstat(self._output).st_size
+            if size:
+                return clean(os.pread(self._output, LOG_LIMIT, max(0, size - LOG_LIMIT)).decode("utf-8", "replace"), LOG_LIMIT)
+        return None
+
+    def bound_output(self) -> None:
+        with contextlib.suppress(OSError):
+            if os.fstat(self._output).st_size > _CAPTURE_LIMIT:
+                os.ftruncate(self._output, 0)
+
+    # ---- its end
+
+    def kill(self) -> None:
+        """Ends it and everything that it started, now."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.process.returncode is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+    def died(self) -> str:
+        """How it ended, in words; what it started ends too."""
+        self.kill()
+        code = self.process.wait()
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                name = signal.Signals(-code).name
+                hint = " (out of memory, perhaps)" if -code == signal.SIGKILL else ""
+                return f"its process was ended by {name}{hint}"
+        return f"its process ended with exit code {code}"
+
+    def close(self) -> None:
+        self.kill()
+        self.process.wait()
+        self._link.close()
+        self.status.close()
+        os.close(self._output)
+

@@ -1,0 +1,492 @@
+"""All children of one worker: gives them jobs, hears what became of these, stops those that must be stopped."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import psutil
+
+from gristmill.execution.children import Child, Held
+from gristmill.execution.run import Report
+from gristmill.ledger.claim import Claimed
+from gristmill.ledger.emit import Emission, Item
+from gristmill.ledger.finish import Outcome, Verdict
+from gristmill.ledger.read import RunInfo, StageInfo, TaskInfo
+from gristmill.settings import WorkerSettings
+
+SYNC, ASYNC = 0, 1  # pools: the kinds of children
+_VERDICTS = {verdict.value: verdict for verdict in Verdict}
+_STUCK = 0.1  # seconds that jobs may wait behind one that takes longer than was thought
+_ASYNC_GRACE = 2.0  # seconds that a cancelled coroutine gets before its whole process is killed
+_MEMORY_EVERY = 0.25
+_MISTRUST = 2  # a child gets at most so many times the jobs of a queue in advance as have been seen to be short
+
+
+@dataclass
+class Cost:
+    """What a job of a queue takes, as seen here lately."""
+
+    seconds: float
+    seen: int
+
+    def learn(self, seconds: float, jobs: int) -> None:
+        self.seconds += 0.3 * (seconds / jobs - self.seconds)
+        self.seen += jobs
+
+
+@dataclass
+class Batch:
+    """What the children reported and the ledger does not know yet."""
+
+    emissions: list[Emission] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    ended_claims: list[int] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.emissions or self.outcomes or self.ended_claims)
+
+
+@dataclass
+class Knowledge:
+    """What is known about tasks, runs and stages: rows that do not change while jobs of them are held."""
+
+    tasks: dict[int, TaskInfo] = field(default_factory=dict)
+    runs: dict[int, RunInfo] = field(default_factory=dict)
+    stages: dict[int, StageInfo] = field(default_factory=dict)
+
+
+class Crew:
+    """The children, and everything that they hold."""
+
+    def __init__(self, setup: Mapping[str, Any], settings: WorkerSettings) -> None:
+        self._setup = dict(setup)
+        self._settings = settings
+        self.children: list[Child] = []
+        self.known = Knowledge()
+        self.costs: dict[int, Cost] = {}
+        self.batch = Batch()
+        self.progress: dict[tuple[int, int], str] = {}
+        self.rest_for = 0.0  # a job asked for a pause of this worker: seconds
+        self.broken: str | None = None
+        self.lease_deadline = time.monotonic() + settings.lease
+        self._claim_left: dict[int, int] = {}
+        self._refused: dict[int, str] = {}
+        self._doomed: dict[Child, tuple[int | None, Verdict, str]] = {}  # killed by us: (culprit, verdict, reason)
+        self._timed_out: set[int] = set()
+        self._memory_at = 0.0
+
+    # ---- what there is room for
+
+    @property
+    def held(self) -> int:
+        return sum(len(child.held) for child in self.children)
+
+    @property
+    def tasks(self) -> set[str] | None:
+        """The tasks that the application knows; None until a child has loaded it."""
+        return next((child.tasks for child in self.children if child.tasks is not None), None)
+
+    def forget_idle_runs(self) -> None:
+        """Keeps what is known about runs and stages from growing for ever. Children remember on their own."""
+        jobs = [held.job for child in self.children for held in child.held.values()]
+        runs, stages = {job.run_id for job in jobs}, {job.stage_id for job in jobs}
+        self.known.runs = {n: info for n, info in self.known.runs.items() if n in runs}
+        self.known.stages = {n: info for n, info in self.known.stages.items() if n in stages}
+        for child in self.children:
+            child.send(["forget"])
+            child.runs, child.stages = set(), set()
+
+    def held_ids(self) -> list[int]:
+        return [job for child in self.children for job in child.held]
+
+    def idle(self, pool: int) -> int:
+        """How many jobs can start at once."""
+        if pool == SYNC:
+            return sum(1 for child in self._free(SYNC) if not child.held)
+        free = self._free(ASYNC)
+        if not free and not any(c.is_async and not c.alone for c in self.children):
+            return 1  # the first one makes the child
+        return sum(self._settings.async_slots - len(child.held) for child in free)
+
+    def spare_seconds(self) -> float:
+        """How much estimated work the plain children could hold in advance; 0 while none runs low."""
+        depth = self._settings.prefetch
+        loads = [self._load(child) for child in self._free(SYNC)]
+        return sum(max(0.0, depth - load) for load in loads) if any(load < depth / 2 for load in loads) else 0.0
+
+    def trusted(self, queue: int) -> int:
+        """How many jobs of this queue may be claimed in advance."""
+        cost = self.costs.get(queue)
+        cap = self._settings.batch * max(1, len(self._free(SYNC)))
+        return min(cap, _MISTRUST * cost.seen) if cost else 0
+
+    def cost(self, queue: int) -> float:
+        cost = self.costs.get(queue)
+        return cost.seconds if cost else float("inf")
+
+    def _free(self, pool: int) -> list[Child]:
+        limit = self._settings.recycle
+        return [
+            child
+            for child in self.children
+            if child.ready
+            and child.is_async == (pool == ASYNC)
+            and not (child.retiring or child.alone or child.recalled or child in self._doomed)
+            and len(child.held) < (self._settings.batch if pool == SYNC else self._settings.async_slots)
+            and not (limit and child.finished + len(child.held) >= limit)
+        ]
+
+    def _load(self, child: Child) -> float:
+        """Estimated seconds of work in its hands; as if all of it were of the slowest kind that it has."""
+        if not child.held:
+            child.queues.clear()
+            return 0.0
+        return len(child.held) * max(self._known_cost(queue) for queue in child.queues)
+
+    def _known_cost(self, queue: int) -> float:
+        cost = self.costs.get(queue)
+        return cost.seconds if cost else 3600.0
+
+    # ---- giving
+
+    def grow(self, pool: int = SYNC) -> None:
+        """One more child, if there may be."""
+        same = [c for c in self.children if c.is_async == (pool == ASYNC) and not c.alone and not c.retiring]
+        if len(same) < (self._settings.slots if pool == SYNC else 1):
+            self._spawn(pool == ASYNC)
+
+    @property
+    def starting(self) -> bool:
+        return any(not child.ready for child in self.children)
+
+    def _spawn(self, is_async: bool) -> Child:
+        child = Child({**self._setup, "async": is_async}, self.lease_deadline)
+        self.children.append(child)
+        return child
+
+    def give(self, claim: int, jobs: Sequence[Claimed]) -> None:
+        """Deals claimed jobs out to the children."""
+        self._claim_left[claim] = len(jobs)
+        now = time.monotonic()
+        plain = [job for job in jobs if job.pool == SYNC]
+        shares: list[tuple[float, int, Child, list[Claimed]]] = [(self._load(child), n, child, []) for n, child in enumerate(self._free(SYNC))]
+        heapq.heapify(shares)
+        for job in plain if shares else ():
+            load, n, child, share = shares[0]
+            share.append(job)
+            heapq.heapreplace(shares, (load + self._known_cost(job.queue_id), n, child, share))
+        for _, _, child, share in shares:
+            self._hand(child, share, claim, now)
+        if not shares:
+            self._release(claim, plain)
+        together = [job for job in jobs if job.pool == ASYNC and not job.alone]
+        if together:
+            child = next((c for c in self.children if c.is_async and not c.alone and not c.retiring), None)
+            self._hand(child or self._spawn(True), together, claim, now)
+        for job in jobs:
+            if job.pool == ASYNC and job.alone:
+                child = self._spawn(True)
+                child.alone = True
+                self._hand(child, [job], claim, now)
+
+    def _hand(self, child: Child, jobs: Sequence[Claimed], claim: int, now: float) -> None:
+        frame = []
+        for job in jobs:
+            task = self.known.tasks[job.task_id]
+            timeout, memory = task.spec["timeout"], task.spec["memory_mib"]
+            child.queues.add(job.queue_id)
+            child.held[job.id] = Held(job, claim, task.name, timeout, memory, now)
+            args = None if job.args is None else orjson.Fragment(job.args)
+            frame.append((job.id, job.attempt, task.name, timeout, memory, job.run_id, job.stage_id, job.key, args))
+        if frame:
+            child.send(["jobs", self._new_runs(child, jobs), self._new_stages(child, jobs), frame])
+
+    def _new_runs(self, child: Child, jobs: Sequence[Claimed]) -> list[Any]:
+        new = {job.run_id for job in jobs if job.run_id is not None} - child.runs
+        child.runs |= new
+        return [(number, *run[:4], orjson.Fragment(run.args)) for number in new for run in [self.known.runs[number]]]
+
+    def _new_stages(self, child: Child, jobs: Sequence[Claimed]) -> list[Any]:
+        new = {job.stage_id for job in jobs if job.stage_id is not None} - child.stages
+        child.stages |= new
+        return [(number, *self.known.stages[number]) for number in new]
+
+    def _release(self, claim: int, jobs: Iterable[Claimed]) -> None:
+        for job in jobs:
+            self._end(claim, Outcome(job.id, job.attempt, job.run_id, Verdict.RELEASED))
+
+    def refuse(self, claim: int, outcomes: Sequence[Outcome]) -> None:
+        """Jobs that were claimed but will not be run here."""
+        self._claim_left[claim] = self._claim_left.get(claim, 0) + len(outcomes)
+        for outcome in outcomes:
+            self._end(claim, outcome)
+
+    # ---- hearing
+
+    def hear(self, child: Child) -> None:
+        for message in child.messages():
+            match message:
+                case ["done", reports, at]:
+                    self._hear_reports(child, reports, at)
+                case ["emit", job, attempt, items]:
+                    self._hear_items(child, job, attempt, items)
+                case ["progress", job, attempt, state]:
+                    self.progress[job, attempt] = orjson.dumps(state).decode()
+                case ["returned", jobs]:
+                    self._hear_returned(child, jobs)
+                case ["hello", tasks]:
+                    child.ready, child.tasks = True, set(tasks)
+                case ["broken", text]:
+                    self.broken = text
+                case ["gone"]:
+                    self._bury(child)
+
+    def _hear_reports(self, child: Child, reports: list[list[Any]], at: float) -> None:
+        now = time.monotonic()
+        spent: dict[int, list[float]] = {}
+        ends = [report[4] for report in reports[1:]] + [at]
+        child.finished += len(reports)
+        for report, end in zip(reports, ends, strict=True):
+            held = child.held.pop(report[0], None)
+            if held is None:
+                continue
+            if not child.is_async:
+                seconds = spent.setdefault(held.job.queue_id, [0.0, 0])
+                seconds[0] += end - report[4]
+                seconds[1] += 1
+            ran = int((now - report[4]) * 1e6) or 1
+            if len(report) == 5:
+                outcome = Outcome(report[0], report[1], held.job.run_id, Verdict.COMPLETED, report[3], ran)
+            else:
+                outcome = self._outcome(held, Report(*report), ran)
+            self._end(held.claim, outcome)
+        for queue, (seconds, jobs) in spent.items():
+            self.costs.setdefault(queue, Cost(seconds / jobs, 0)).learn(seconds, int(jobs))
+        child.recalled = child.recalled and bool(child.held)
+        if child.alone and not child.held:
+            self._retire(child)
+
+    def _outcome(self, held: Held, report: Report, ran: int) -> Outcome:
+        verdict = _VERDICTS[report.verdict]
+        reason = report.reason
+        if verdict is Verdict.CANCELLED and report.job in self._timed_out:
+            verdict, reason = Verdict.TIMEOUT, _timeout_words(held)
+        if report.items and held.job.run_id is not None:
+            items = [Item(*item) for item in report.items]
+            self.batch.emissions.append(Emission(report.job, report.attempt, held.job.run_id, items))
+        if verdict is Verdict.UNSPENT:
+            self.rest_for = max(self.rest_for, report.delay)
+        return Outcome(
+            report.job,
+            report.attempt,
+            held.job.run_id,
+            verdict,
+            report.result,
+            ran,
+            None if report.progress is None else orjson.dumps(report.progress).decode(),
+            reason,
+            report.error_class,
+            tuple(report.error_types),
+            report.traceback,
+            report.log,
+            report.delay if verdict is Verdict.LATER else 0.0,
+        )
+
+    def _hear_items(self, child: Child, job: int, attempt: int, items: list[list[Any]]) -> None:
+        held = child.held.get(job)
+        if held is not None and held.job.run_id is not None:
+            self.batch.emissions.append(Emission(job, attempt, held.job.run_id, [Item(*item) for item in items]))
+
+    def acknowledge(self, emissions: Iterable[Emission], refused: Mapping[int, str]) -> None:
+        """Tells producers that their items are in the ledger, or why not."""
+        self._refused.update(refused)
+        holders = {job: child for child in self.children for job in child.held}
+        for emission in emissions:
+            if child := holders.get(emission.job):
+                child.send(["ack", emission.job, refused.get(emission.job)])
+
+    def _hear_returned(self, child: Child, jobs: list[int]) -> None:
+        for job in jobs:
+            if held := child.held.pop(job, None):
+                self._end(held.claim, Outcome(job, held.job.attempt, held.job.run_id, Verdict.RELEASED))
+
+    def _end(self, claim: int, outcome: Outcome) -> None:
+        """The one place where a job leaves this crew's hands."""
+        if self._refused and outcome.job in self._refused:
+            reason = self._refused.pop(outcome.job)
+            outcome = outcome._replace(verdict=Verdict.PERMANENT, reason=reason, result=None, error_class="Invalid")
+        self._timed_out.discard(outcome.job)
+        self.batch.outcomes.append(outcome)
+        left = self._claim_left[claim] - 1
+        if left:
+            self._claim_left[claim] = left
+        else:
+            del self._claim_left[claim]
+            self.batch.ended_claims.append(claim)
+
+    def take(self) -> Batch:
+        batch, self.batch = self.batch, Batch()
+        return batch
+
+    # ---- stopping
+
+    def tick(self, now: float) -> float:
+        """Stops what is over its time or memory; says when to look again."""
+        due = [now + 3600.0]
+        check_memory = now >= self._memory_at
+        if check_memory:
+            self._memory_at = now + _MEMORY_EVERY
+        for child in list(self.children):
+            if not child.alive:
+                self.hear(child)
+                if child in self.children:
+                    self._bury(child)  # a process that it left behind keeps the socket open
+                continue
+            due.append(self._tick_async(child, now) if child.is_async else self._tick_sync(child, now))
+            due += [self._kill_at(child, job, at, now) for job, at in list(child.cancelling.items())]
+            if check_memory and child.held:
+                self._check_memory(child)
+                child.bound_output()
+            if self._settings.recycle and child.finished >= self._settings.recycle and not child.held:
+                self._retire(child)
+        if any(self._memory_limit(child) for child in self.children):
+            due.append(self._memory_at)
+        return max(0.0, min(due) - now)
+
+    def _tick_sync(self, child: Child, now: float) -> float:
+        current = child.current()
+        if current is None:
+            return now + (0.05 if child.held and child.ready else 3600.0)
+        job, started = current
+        held = child.held[job]
+        if len(child.held) > 1 and not child.recalled:
+            if now - started > _STUCK:
+                child.recalled = True
+                child.send(["recall"])
+                cost = self.costs.get(held.job.queue_id)
+                if cost:
+                    cost.seconds = max(cost.seconds, now - started)
+            else:
+                return started + _STUCK
+        if held.timeout is None:
+            return now + 3600.0
+        if now >= started + held.timeout and child.current() == current:
+            self._doom(child, job, Verdict.TIMEOUT, _timeout_words(held))
+        return started + held.timeout
+
+    def _tick_async(self, child: Child, now: float) -> float:
+        due = now + 3600.0
+        for job, held in child.held.items():
+            if held.timeout is None or job in self._timed_out:
+                continue
+            if now >= held.given + held.timeout:
+                self._timed_out.add(job)
+                child.cancelling[job] = now + _ASYNC_GRACE
+                child.send(["cancel", job])
+                due = min(due, now + _ASYNC_GRACE)
+            else:
+                due = min(due, held.given + held.timeout)
+        return due
+
+    def _kill_at(self, child: Child, job: int, at: float, now: float) -> float:
+        if job not in child.held:
+            del child.cancelling[job]
+            return now + 3600.0
+        if now >= at:
+            held = child.held[job]
+            timed_out = job in self._timed_out
+            reason = _timeout_words(held) if timed_out else "it was cancelled, and did not stop by itself"
+            self._doom(child, job, Verdict.TIMEOUT if timed_out else Verdict.CANCELLED, reason)
+        return at
+
+    def _memory_limit(self, child: Child) -> int:
+        limits = [held.memory_mib for held in child.held.values() if held.memory_mib]
+        if self._settings.memory_mib:
+            limits.append(self._settings.memory_mib)
+        return min(limits, default=0)
+
+    def _check_memory(self, child: Child) -> None:
+        limit = self._memory_limit(child)
+        if not limit:
+            return
+        try:
+            used = psutil.Process(child.process.pid).memory_info().rss >> 20
+        except psutil.Error:
+            return
+        if used > limit:
+            current = child.current()
+            job = current[0] if current else (next(iter(child.held)) if len(child.held) == 1 else None)
+            self._doom(child, job, Verdict.MEMORY, f"it used {used} MiB of memory; the limit is {limit} MiB")
+
+    def cancel(self, jobs: Iterable[int]) -> None:
+        """Asks running jobs to stop; those that do not are killed after a while."""
+        wanted = set(jobs)
+        at = time.monotonic() + self._settings.cancel_grace
+        for child in self.children:
+            for job in wanted & child.held.keys() - child.cancelling.keys():
+                child.cancelling[job] = at
+                child.send(["cancel", job])
+
+    def recall(self) -> None:
+        """Asks for all jobs that were not started."""
+        for child in self.children:
+            if child.held and not child.is_async:
+                child.recalled = True
+                child.send(["recall"])
+
+    def _doom(self, child: Child, job: int | None, verdict: Verdict, reason: str) -> None:
+        if child not in self._doomed:
+            self._doomed[child] = (job, verdict, reason)
+            child.kill()
+
+    def _retire(self, child: Child) -> None:
+        if not child.retiring:
+            child.retiring = True
+            child.send(["stop"])
+
+    def _bury(self, child: Child) -> None:
+        """A child is gone: its job crashed (or was stopped by us), what it had not started goes back unspent."""
+        if child not in self.children:
+            return
+        self.children.remove(child)
+        doomed = self._doomed.pop(child, None)
+        current = child.current()
+        how, log = child.died(), child.output()
+        for job, held in child.held.items():
+            base = Outcome(job, held.job.attempt, held.job.run_id, Verdict.RELEASED)
+            if doomed is not None and job == doomed[0]:
+                ran = int((time.monotonic() - (current[1] if current else held.given)) * 1e6)
+                base = base._replace(verdict=doomed[1], reason=doomed[2], log=log, ran=ran)
+            elif doomed is None and current is not None and job == current[0]:
+                ran = int((time.monotonic() - current[1]) * 1e6)
+                base = base._replace(verdict=Verdict.CRASH, reason=how, log=log, ran=ran)
+            elif doomed is None and child.is_async:
+                suspect = len(child.held) > 1
+                base = base._replace(alone=True) if suspect else base._replace(verdict=Verdict.CRASH, reason=how, log=log)
+            self._end(held.claim, base)
+        child.held = {}
+        child.close()
+
+    def kill_all(self) -> None:
+        """Ends every child; what they held goes back unspent."""
+        for child in list(self.children):
+            self._doomed.setdefault(child, (None, Verdict.RELEASED, ""))
+            child.kill()
+        for child in list(self.children):
+            child.process.wait()
+            self.hear(child)  # what was finished, was finished
+            self._bury(child)
+
+    def live_until(self, deadline: float) -> None:
+        self.lease_deadline = deadline
+        for child in self.children:
+            child.status.live_until(deadline)
+
+
+def _timeout_words(held: Held) -> str:
+    return f"it was stopped at its time limit of {held.timeout:g} s"

@@ -1,0 +1,141 @@
+"""The child's end of streaming fan-out: checks items, sends them in batches, and waits when the ledger is behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gristmill.binding import check_key, encode
+from gristmill.errors import Invalid, Permanent, did_you_mean
+from gristmill.execution.context import Context
+from gristmill.execution.run import item_args
+from gristmill.pipeline import Registry, Stage
+
+_BATCH = 500
+_BATCH_BYTES = 256 * 1024
+_WINDOW = 4  # batches under way; more would only fill memory
+_PATIENCE = 0.05  # seconds that an item waits for company
+
+
+class Emitter:
+    """Items of one running job."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        targets: list[list[str]],
+        registry: Registry,
+        run_args: Mapping[str, Any],
+        send: Callable[..., None],
+    ) -> None:
+        self._ctx = ctx
+        self._targets = {stage: registry.task(task) for stage, task in targets}
+        self._run_args = run_args
+        self._send = send
+        self._batch: list[tuple[str, str | None, str | None]] = []
+        self._bytes = 0
+        self._since = 0.0
+        self._under_way = 0
+        self._refusal: str | None = None
+        self._changed = threading.Condition()
+
+    def add(self, item: Any, wait: bool = True) -> None:
+        """One yielded item: `key`, `(key, arguments)` or `(key, arguments, stage)`."""
+        key, args, stage = _parts(item)
+        self._put(check_key(key), args, stage)
+        if wait and self.full:
+            self.wait()
+
+    def pass_on(self, value: Any) -> None:
+        """What a function that is no generator returned goes on as one item, under its own key."""
+        for stage, task in self._targets.items():
+            where = f"stage {stage!r}"
+            self._put("", dict(item_args(value, task.parameters.first, where)), stage)
+
+    def _put(self, key: str, args: Mapping[str, Any], stage: str | None) -> None:
+        text = self._checked(args, stage)
+        with self._changed:
+            self._raise_refusal()
+            if not self._batch:
+                self._since = time.monotonic()
+            self._batch.append((key, text, stage))
+            self._bytes += len(key) + len(text or "")
+            if len(self._batch) >= _BATCH or self._bytes >= _BATCH_BYTES:
+                self._flush()
+
+    def _checked(self, args: Mapping[str, Any], stage: str | None) -> str | None:
+        """An item's arguments, as every stage that gets it wants them."""
+        if stage is not None and stage not in self._targets:
+            raise Invalid(f"an item names stage {stage!r}, which gets no items from here{did_you_mean(stage, self._targets)}")
+        targets = [self._targets[stage]] if stage is not None else list(self._targets.values())
+        known = {name for task in targets for name in task.parameters.by_name}
+        for name in args:
+            if name not in known and not any(task.parameters.takes_any for task in targets):
+                where = " or ".join(repr(s) for s in ([stage] if stage else self._targets))
+                raise Invalid(f"stage {where} takes no argument {name!r}{did_you_mean(str(name), known)}")
+        checked = dict(args)
+        for task in targets:
+            checked = task.parameters.check_named(checked)
+            task.parameters.refuse_missing(checked, self._run_args)
+        return encode(checked, "an item's arguments") if checked else None
+
+    @property
+    def full(self) -> bool:
+        return self._under_way >= _WINDOW
+
+    def wait(self) -> None:
+        """Waits until the ledger has taken enough of what was sent."""
+        with self._changed:
+            while self.full and self._refusal is None:
+                self._changed.wait()
+            self._raise_refusal()
+
+    def rest(self) -> list[tuple[str, str | None, str | None]]:
+        """What was not sent yet: it travels with the report, and is written in the same transaction as the end."""
+        with self._changed:
+            self._raise_refusal()
+            batch, self._batch = self._batch, []
+            return batch
+
+    def flush_if_old(self) -> None:
+        """Called by the listening thread: a slow generator's items must not wait for its next one."""
+        if not self._changed.acquire(blocking=False):
+            return
+        try:
+            if self._batch and not self.full and time.monotonic() - self._since > _PATIENCE:
+                self._flush()
+        finally:
+            self._changed.release()
+
+    def acknowledged(self, refusal: str | None) -> None:
+        with self._changed:
+            self._under_way -= 1
+            self._refusal = self._refusal or refusal
+            self._changed.notify_all()
+
+    def _flush(self) -> None:
+        if self._batch:
+            self._under_way += 1
+            self._send("emit", self._ctx.job, self._ctx.attempt, self._batch)
+            self._batch, self._bytes = [], 0
+
+    def _raise_refusal(self) -> None:
+        if self._refusal is not None:
+            raise Permanent(self._refusal)
+
+
+def _parts(item: Any) -> tuple[Any, Mapping[str, Any], str | None]:
+    if isinstance(item, str):
+        return item, {}, None
+    if isinstance(item, tuple | list) and 2 <= len(item) <= 3:
+        key, args, *rest = item
+        stage = rest[0] if rest else None
+        if isinstance(stage, Stage):
+            stage = stage.stage_name
+        if args is None:
+            args = {}
+        if isinstance(args, Mapping) and (stage is None or isinstance(stage, str)):
+            return key, args, stage
+    raise Invalid(f"a stage yields key, or key and arguments (a dict): not {item!r:.80}")

@@ -1,0 +1,38 @@
+"""Messages between a supervisor and its children: a length, then a JSON list whose first element names the message.
+
+To the child: setup, jobs, recall, cancel, ack, stop. From the child: hello, broken, done, emit, progress, returned.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+_LENGTH = struct.Struct(">I")
+
+
+def pack(message: list[Any]) -> bytes:
+    body = orjson.dumps(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Unpacker:
+    """Bytes in, whole messages out."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[list[Any]]:
+        self._buffer += data
+        start = 0
+        while len(self._buffer) >= start + 4:
+            (length,) = _LENGTH.unpack_from(self._buffer, start)
+            if len(self._buffer) < start + 4 + length:
+                break
+            yield orjson.loads(memoryview(self._buffer)[start + 4 : start + 4 + length])
+            start += 4 + length
+        if start:
+            del self._buffer[:start]

@@ -1,0 +1,71 @@
+"""Importing an application: by module name, or from a file."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+from gristmill.errors import AppError
+from gristmill.pipeline import Registry, parts_of
+
+
+def load_sources(sources: Iterable[str]) -> Registry:
+    """A registry of all pipelines and tasks at the top level of `module:NAME` and `file:PATH` sources."""
+    registry = Registry()
+    for source in sources:
+        kind, _, name = source.partition(":")
+        module = load_file(Path(name)) if kind == "file" else importlib.import_module(name)
+        for part in parts_of(vars(module)):
+            registry.add(part)
+    return registry
+
+
+def load_file(path: Path) -> ModuleType:
+    """A program imported under a name of its own, so that its `if __name__ == "__main__"` does not run."""
+    name = f"gristmill_app_{path.stem.replace('-', '_').replace('.', '_')}"
+    found = sys.modules.get(name)
+    if found is not None and getattr(found, "__file__", None) == str(path):
+        return found
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise AppError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    module.__gristmill_file__ = True  # type: ignore[attr-defined]
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def load_app(app: str) -> Registry:
+    """The application that `-A` names: a module, `module:attribute` is not needed, or a file."""
+    looks_like_file = app.endswith(".py") or "/" in app
+    if looks_like_file:
+        path = Path(app).absolute()
+        if not path.is_file():
+            raise AppError(f"there is no file {app!r}; -A wants a Python file or the name of a module")
+        source = f"file:{path}"
+        if str(path.parent) not in sys.path:
+            sys.path.insert(0, str(path.parent))
+    else:
+        source = f"module:{app}"
+        if "" not in sys.path and str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+    try:
+        registry = load_sources([source])
+    except AppError:
+        raise
+    except ModuleNotFoundError as error:
+        raise AppError(f"cannot import {app!r}: {error}; -A wants a Python file or the name of a module") from None
+    except Exception as error:
+        raise AppError(f"cannot import {app!r}: {type(error).__name__}: {error}") from error
+    if not registry.tasks:
+        raise AppError(f"{app!r} has no pipelines and no tasks at its top level")
+    return registry

@@ -1,0 +1,115 @@
+"""Running one job: from a function and its arguments to an outcome. Nothing here talks to the database."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from gristmill.binding import encode
+from gristmill.errors import EndRun, Invalid, Later, Outcome, Permanent, Skip, Unspent
+from gristmill.execution.context import Context
+from gristmill.retry import error_name
+
+TEXT_LIMIT = 64 * 1024  # characters of a traceback that are kept
+REASON_LIMIT = 2000
+
+
+class Report(NamedTuple):
+    """How an attempt ended, as the child tells it: positional and short, since there may be 100,000 a second."""
+
+    job: int
+    attempt: int
+    verdict: str
+    result: str | None = None
+    started: float = 0.0
+    progress: Any = None
+    reason: str | None = None
+    error_class: str | None = None
+    error_types: tuple[str, ...] = ()
+    traceback: str | None = None
+    log: str | None = None
+    delay: float = 0.0
+    items: Any = None  # the last items that it emitted
+
+
+def succeeded(ctx: Context, value: Any, started: float, items: Any = None) -> Report:
+    """The report of a function that returned."""
+    result = None if value is None else encode(value, "the result")
+    progress = ctx._snapshot()
+    if progress is None and items is None:
+        return Report(ctx.job, ctx.attempt, "completed", result, started)
+    failed = ctx._failed_items()
+    verdict = "completed_with_errors" if failed else "completed"
+    reason = f"{len(failed)} failed: {', '.join(list(failed)[:5])}" if failed else None
+    return Report(ctx.job, ctx.attempt, verdict, result, started, progress, reason, items=items)
+
+
+def failed(ctx: Context, error: BaseException, started: float, log: Callable[[], str | None]) -> Report:
+    """The report of a function that raised: an outcome that it chose, or an error."""
+    base = Report(ctx.job, ctx.attempt, "error", None, started, ctx._snapshot())
+    if isinstance(error, Outcome):
+        return _chosen(base, error, log)
+    types = tuple(error_name(kind) for kind in type(error).__mro__ if kind not in (object, BaseException))
+    return base._replace(
+        verdict="permanent" if isinstance(error, Invalid) else "error",
+        reason=_said(error),
+        error_class=types[0] if types else error_name(type(error)),
+        error_types=types,
+        traceback=_traceback(error),
+        log=log(),
+    )
+
+
+def _chosen(base: Report, error: Outcome, log: Callable[[], str | None]) -> Report:
+    reason = clean(error.reason, REASON_LIMIT)
+    if isinstance(error, Skip):
+        return base._replace(verdict="skipped", reason=reason)
+    if isinstance(error, EndRun):
+        return base._replace(verdict="end_run", reason=reason)
+    if isinstance(error, Later):
+        return base._replace(verdict="later", delay=max(0.0, error.seconds), reason=reason)
+    if isinstance(error, Unspent):
+        return base._replace(verdict="unspent", delay=max(0.0, error.pause), reason=reason, log=log())
+    kind = "Permanent" if isinstance(error, Permanent) else error_name(type(error))
+    return base._replace(
+        verdict="permanent", reason=reason or kind, error_class=kind, traceback=_traceback(error), log=log()
+    )
+
+
+def _said(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception as problem:  # a user's __str__ may raise anything
+        text = f"(its text cannot be had: {type(problem).__name__})"
+    return clean(f"{type(error).__name__}: {text}" if text else type(error).__name__, REASON_LIMIT)
+
+
+def _traceback(error: BaseException) -> str:
+    """The traceback without our own frames at its top, its end kept if it is too long."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("gristmill.execution"):
+        trace = trace.tb_next
+    try:
+        text = "".join(traceback.format_exception(type(error), error, trace, limit=-100))
+    except Exception as problem:
+        text = f"{type(error).__name__} (and its text cannot be had: {type(problem).__name__})"
+    return clean(text, TEXT_LIMIT)
+
+
+def clean(text: str, limit: int) -> str:
+    """Text that every database takes: no NUL, no lone surrogates, not too long (the end is kept)."""
+    if len(text) > limit:
+        text = "…" + text[-limit:]
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+
+
+def item_args(value: Any, first: str | None, where: str) -> Mapping[str, Any]:
+    """The arguments that a result becomes when a plain stage passes it on to an `each` stage."""
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return value
+    if first is None:
+        raise Invalid(f"{where} takes no argument, so the result {value!r:.60} cannot be passed on to it")
+    return {first: value}

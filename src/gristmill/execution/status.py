@@ -1,0 +1,55 @@
+"""A few bytes that a child and its supervisor share: which job the child is on, since when, and until when it may live.
+
+Shared memory instead of messages: saying "I am on the next job" must cost nothing, since most jobs are short.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import tempfile
+import time
+
+_CURRENT = struct.Struct("=qd")  # job id (0: none), its start on the monotonic clock
+_LEASE = struct.Struct("=d")  # the monotonic time at which the child must be gone, unless it is renewed
+_LEASE_AT = 16
+_SIZE = 64
+
+
+def make_file() -> int:
+    with tempfile.TemporaryFile(prefix="gristmill-") as file:
+        file.truncate(_SIZE)
+        return os.dup(file.fileno())
+
+
+class Status:
+    """One child's shared bytes. The monotonic clock is the same for all processes of a machine."""
+
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, _SIZE)
+
+    def begin(self, job: int) -> float:
+        started = time.monotonic()
+        _CURRENT.pack_into(self._map, 0, job, started)
+        return started
+
+    def end(self) -> None:
+        _CURRENT.pack_into(self._map, 0, 0, 0.0)
+
+    def current(self) -> tuple[int, float]:
+        """The job that the child is on and its start, read twice: the other side may be just writing."""
+        while True:
+            first: tuple[int, float] = _CURRENT.unpack_from(self._map, 0)
+            if first == _CURRENT.unpack_from(self._map, 0):
+                return first
+
+    def live_until(self, deadline: float) -> None:
+        _LEASE.pack_into(self._map, _LEASE_AT, deadline)
+
+    def deadline(self) -> float:
+        value: float = _LEASE.unpack_from(self._map, _LEASE_AT)[0]
+        return value
+
+    def close(self) -> None:
+        self._map.close()

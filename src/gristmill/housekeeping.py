@@ -1,0 +1,96 @@
+"""What every worker does once a second for all: due jobs get ready, lost workers' jobs come back, stopped runs end.
+
+Any number of workers may do it at once: each step is a guarded verb, and whoever is second finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from gristmill.identity import gone, host
+from gristmill.ledger import queues, stop, workers
+from gristmill.ledger.queues import QueueRow
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Ledger, Tx
+
+log = logging.getLogger("gristmill.housekeeping")
+
+_SWEEP_AGAIN = 15.0  # seconds until a stopped run is swept once more: for jobs that were just being claimed
+_STRAYS_EVERY = 30.0
+_LEFT = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} LIMIT 1")
+_DELAYED_LEFT = Sql("SELECT 1 FROM gm_job WHERE run_at IS NOT NULL AND queue_id {in ids} LIMIT 1")
+
+
+class Seen(NamedTuple):
+    """What a look at the ledger showed."""
+
+    queues: list[QueueRow]
+    to_cancel: list[int]  # of the jobs that this worker holds
+    next_due: int | None  # microseconds until the next delayed job is
+
+
+class Housekeeping:
+    """One worker's share of it."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.stopping: set[int] = set()
+        self.strays_possible = True
+        self._swept: dict[int, float] = {}
+        self._strays_at = 0.0
+
+    def tick(self, now: float, worker: int, held: Collection[int]) -> Seen:
+        with self.ledger.reading() as tx:
+            all_queues = queues.all_queues(tx)
+            due = queues.next_due(tx)
+            expired = workers.expired(tx)
+            neighbours = [w for w in workers.on_host(tx, host()) if w[0] != worker]
+            self.stopping = set(stop.stopping_runs(tx))
+            to_cancel = workers.asked_to_stop(tx, worker, held)
+        while due is not None and due <= 0 and self.ledger.do(queues.promote):
+            with self.ledger.reading() as tx:
+                due = queues.next_due(tx)
+        for number in expired:
+            self._rescue(number, gone=False)
+        for number, pid, birth in neighbours:
+            if gone(pid, birth):
+                self._rescue(number, gone=True)
+        for run in sorted(self.stopping):
+            if now >= self._swept.get(run, 0.0):
+                sweep_run(self.ledger, run)
+                self._swept[run] = now + _SWEEP_AGAIN
+        self._swept = {run: at for run, at in self._swept.items() if run in self.stopping}
+        if self.strays_possible or now >= self._strays_at:
+            self._release_strays(worker, held, now)
+        return Seen(all_queues, to_cancel, due)
+
+    def _rescue(self, worker: int, *, gone: bool) -> None:
+        jobs = self.ledger.do(workers.rescue, worker, gone)
+        log.warning("worker %d is %s: %d jobs taken back", worker, "gone" if gone else "lost", jobs)
+
+    def _release_strays(self, worker: int, held: Collection[int], now: float) -> None:
+        strays = self.ledger.do(workers.release_strays_of, worker, held)
+        if strays:
+            log.warning("%d jobs were in this worker's name but not in its hands: released", strays)
+        self.strays_possible = False
+        self._strays_at = now + _STRAYS_EVERY
+
+    def nothing_left(self, tx: Tx, ids: Sequence[int], drained: bool) -> bool:
+        """Nothing is ready in these queues, and, if asked, nothing is delayed and no run is being stopped."""
+        if tx.one(_LEFT, ids=list(ids)) is not None:
+            return False
+        return not drained or (tx.one(_DELAYED_LEFT, ids=list(ids)) is None and not stop.stopping_runs(tx))
+
+
+def sweep_run(ledger: Ledger, run: int) -> None:
+    """Ends the queued jobs of a stopped run, in batches of one transaction each."""
+    with ledger.reading() as tx:
+        stages = stop.stages_to_sweep(tx, run)
+    for stage in stages:
+        key: str | None = ""
+        while key is not None:
+            key = ledger.do(stop.sweep, run, stage, key)
+
+

@@ -1,0 +1,386 @@
+"""The facade: what an application, the command line and the pages call."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+
+from gristmill.binding import check_key, encode
+from gristmill.clock import Clock, from_datetime, micros
+from gristmill.delivery.database import database_delivery
+from gristmill.errors import Invalid, did_you_mean
+from gristmill.housekeeping import sweep_run
+from gristmill.ledger import names, queues, read, start, stop
+from gristmill.ledger.start import IfActive, NewJob, PlannedStage
+from gristmill.ledger.store import Ledger
+from gristmill.model import Attempt, Job, Priority, Queue, Repair, Run, Status, Worker
+from gristmill.pipeline import Pipeline, Registry, Stage, Task, check_name, check_timeout
+from gristmill.reconciler import Reconciler
+from gristmill.retry import Retries
+from gristmill.settings import database_url, worker_settings
+from gristmill.states import State
+from gristmill.worker import Until
+from gristmill.worker import Worker as Supervisor
+
+_SCOPES = {"unfinished": 0, "queued": 1}
+_BULK = 5000  # jobs per statement
+
+
+class Mill:
+    """A ledger together with the pipelines and tasks of an application. Make one with `Mill.open`."""
+
+    def __init__(self, ledger: Ledger, registry: Registry) -> None:
+        self.ledger = ledger
+        self.registry = registry
+        self.delivery = database_delivery(ledger)
+        ledger.announcer = self.delivery
+        self._queue_ids: dict[str, int] = {}
+        self._task_ids: dict[tuple[str, str], int] = {}
+
+    @classmethod
+    def open(cls, url: str | None = None, *parts: Pipeline | Task[Any, Any] | Registry, clock: Clock | None = None) -> Self:
+        """Opens a database with an application's pipelines and tasks. A new SQLite file is set up on first use."""
+        registry = Registry()
+        for part in parts:
+            for piece in [*part.pipelines.values(), *part.tasks.values()] if isinstance(part, Registry) else [part]:
+                registry.add(piece)
+        ledger = Ledger(database_url(url), clock)
+        try:
+            if ledger.is_sqlite and ledger.revision() is None:
+                from gristmill.ledger.migrate import upgrade
+
+                upgrade(ledger.url.render_as_string(hide_password=False))
+            ledger.check_schema()
+            return cls(ledger, registry)
+        except BaseException:
+            ledger.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.ledger.close()
+
+    # ---- asking for work
+
+    def start(
+        self,
+        pipeline: Pipeline | str,
+        subject: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        priority: Priority | str = Priority.NORMAL,
+        if_active: IfActive | str = IfActive.JOIN,
+    ) -> Run:
+        """Starts a run of a pipeline for a subject. With a run active: joins it, waits behind it, or refuses."""
+        flow = self.registry.pipeline(pipeline.name if isinstance(pipeline, Pipeline) else pipeline)
+        check_key(subject, "subject")
+        text = encode(flow.check_args(_arguments(args)), "the run's arguments")
+        level = Priority.of(priority)
+        started = self.ledger.do(
+            start.start, flow.name, subject, text, int(level), self._plan(flow), _choice(IfActive, if_active, "if_active")
+        )
+        if not started.created:
+            while self.ledger.do(start.raise_jobs, started.run_id, int(level)):
+                pass
+        run = self.run(started.run_id)
+        return Run(**{**vars(run), "created": started.created})
+
+    def enqueue(
+        self,
+        task: Task[Any, Any] | str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        queue: str | None = None,
+        priority: Priority | str = Priority.NORMAL,
+        at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | None = None,
+        unique_scope: str = "unfinished",
+        timeout: float | None = None,
+        retries: Retries | int | None = None,
+    ) -> Job:
+        """Adds a job on its own. With `unique`, a twin that is unfinished (or `queued`) is returned instead."""
+        registered = self._task(task)
+        if unique_scope not in _SCOPES:
+            raise Invalid(f"unknown unique_scope {unique_scope!r}{did_you_mean(unique_scope, _SCOPES)}")
+        if unique is not None:
+            unique = f"{registered.name}:{check_key(unique, 'unique key')}"
+        number, created = self.ledger.do(
+            start.enqueue,
+            NewJob(
+                *self._how(registered, queue, timeout, retries),
+                int(Priority.of(priority)),
+                encode(registered.parameters.check(_arguments(args)), "the job's arguments"),
+                None if at is None else _moment(at),
+                None if delay is None else _delay(delay),
+                unique,
+                _SCOPES[unique_scope] if unique else None,
+            ),
+        )
+        return Job(**{**vars(self.job(number)), "created": created})
+
+    def enqueue_many(
+        self,
+        task: Task[Any, Any] | str,
+        args: Iterable[Mapping[str, Any]],
+        *,
+        queue: str | None = None,
+        priority: Priority | str = Priority.NORMAL,
+    ) -> list[int]:
+        """Adds many jobs of one task, all or none; says their ids. Far faster than one by one."""
+        registered = self._task(task)
+        how = self._how(registered, queue, None, None)
+        level = int(Priority.of(priority))
+        check = registered.parameters.check
+        jobs = [NewJob(*how, level, encode(check(_arguments(a)), "the job's arguments")) for a in args]
+        return self.ledger.do(start.enqueue_many, jobs) if jobs else []
+
+    def _task(self, task: Task[Any, Any] | str) -> Task[Any, Any]:
+        registered = self.registry.task(task if isinstance(task, str) else task.name)
+        if isinstance(registered, Stage):
+            raise Invalid(f"{registered.name!r} is a stage: it runs as part of a run; start pipeline {registered.pipeline.name!r}")
+        return registered
+
+    def _how(
+        self, task: Task[Any, Any], queue: str | None, timeout: float | None, retries: Retries | int | None
+    ) -> tuple[int, int, int]:
+        """(task, queue, pool) of a job, by number."""
+        policy = Retries(retries) if isinstance(retries, int) else retries
+        spec = task.spec(timeout=check_timeout(timeout, f"task {task.name!r}"), retries=policy)
+        return self._task_id(task, spec), self._queue_id(queue or task.queue), int(task.is_async)
+
+    def _plan(self, pipeline: Pipeline) -> list[PlannedStage]:
+        return [
+            PlannedStage(
+                stage.stage_name,
+                self._task_id(stage, stage.spec()),
+                self._queue_id(stage.queue),
+                int(stage.is_async),
+                stage.each,
+                stage.gate,
+                stage.need.count,
+                stage.need.share,
+                tuple(pipeline.upstreams(stage)),
+            )
+            for stage in pipeline.ordered()
+        ]
+
+    def _task_id(self, task: Task[Any, Any], spec: Mapping[str, Any]) -> int:
+        key = (task.name, orjson.dumps(spec).decode())
+        if key not in self._task_ids:
+            self._task_ids.update(self.ledger.do(names.add_tasks, [key]))
+        return self._task_ids[key]
+
+    def _queue_id(self, name: str) -> int:
+        """A queue must be one that a task names, or that was made by `set_queue`: a typo is not a new queue."""
+        if name not in self._queue_ids:
+            declared = self.registry.queues()
+            with self.ledger.reading() as tx:
+                self._queue_ids = names.queues(tx)
+            if name not in self._queue_ids:
+                if name not in declared:
+                    raise Invalid(f"unknown queue {name!r}{did_you_mean(name, declared | self._queue_ids.keys())}")
+                self._queue_ids = self.ledger.do(names.add_queues, declared)
+        return self._queue_ids[name]
+
+    # ---- acting
+
+    def cancel_run(self, run: int, *, reason: str | None = None, by: str | None = None) -> Run:
+        """Stops a run: nothing of it starts any more, what runs is told to stop, what waits ends `cancelled`."""
+        self.ledger.do(stop.cancel_run, run, by=by or who(), reason=reason)
+        sweep_run(self.ledger, run)
+        return self.run(run)
+
+    def cancel_job(self, job: int, *, reason: str | None = None, by: str | None = None) -> Job:
+        """Cancels a queued job; one in progress is stopped by its worker within a few seconds."""
+        self.ledger.do(stop.cancel_job, job, by=by or who(), reason=reason)
+        return self.job(job)
+
+    def retry_job(self, job: int, *, by: str | None = None) -> Job:
+        """Queues an ended job again with a fresh budget; one that waits for its retry runs now."""
+        self.ledger.do(stop.requeue_job, job, by=by or who())
+        return self.job(job)
+
+    def pause(self, queue: str, *, by: str | None = None) -> None:
+        """Nothing of this queue starts until it is resumed; survives restarts."""
+        self.ledger.do(queues.set_paused, queue, True, by=by or who())
+
+    def resume(self, queue: str, *, by: str | None = None) -> None:
+        self.ledger.do(queues.set_paused, queue, False, by=by or who())
+
+    def set_queue(self, queue: str, *, weight: float | None = None, create: bool = False, by: str | None = None) -> None:
+        """Changes a queue's weight; `create`: makes a queue that no task names."""
+        if create:
+            self._queue_ids = self.ledger.do(names.add_queues, [check_name(queue, "queue")])
+        if weight is not None:
+            if not 0 < weight <= 1e6:
+                raise Invalid(f"a queue's weight is a number above 0, not {weight!r}")
+            self.ledger.do(queues.set_weight, queue, weight, by=by or who())
+
+    def reconcile(self, *, dry_run: bool = False, subject: str | None = None) -> list[Repair]:
+        """Looks for what should not be and mends it; `dry_run` only says what it would do."""
+        return Reconciler(self.ledger).run(mend=not dry_run, subject=subject)
+
+    # ---- working
+
+    def work(
+        self,
+        until: Until = None,
+        *,
+        queues: Sequence[str] = (),
+        tickers: Sequence[Callable[[float], float]] = (),
+        **settings: Any,
+    ) -> None:
+        """A worker in this process. `until`: None works until stopped, "idle" until nothing is ready, "drained" until
+        nothing is queued or waits to be retried. Settings: see `gristmill.settings`."""
+        self.worker(queues=queues, tickers=tickers, **settings).run(until)
+
+    def worker(
+        self, *, queues: Sequence[str] = (), tickers: Sequence[Callable[[float], float]] = (), **settings: Any
+    ) -> Supervisor:
+        chosen = worker_settings(**settings)
+        if not self.registry.tasks:
+            raise Invalid("this mill has no pipelines and no tasks, so there is nothing that it could work on")
+        self._queue_ids = self.ledger.do(names.add_queues, self.registry.queues())
+        for queue in queues:
+            self._queue_id(queue)
+        return Supervisor(self.ledger, self.delivery, self.registry.sources(), chosen, queues, tickers)
+
+    # ---- reading
+
+    def run(self, run: int) -> Run:
+        with self.ledger.reading() as tx:
+            return read.run(tx, run)
+
+    def runs(
+        self,
+        *,
+        pipeline: str | None = None,
+        subject: str | None = None,
+        state: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+    ) -> list[Run]:
+        """Runs, newest first."""
+        where = _filters(
+            ("r.pipeline = :pipeline", pipeline),
+            ("s.name = :subject", subject),
+            ("r.state = :state", _state(state)),
+            ("r.created_at >= :since", None if since is None else from_datetime(since)),
+        )
+        with self.ledger.reading() as tx:
+            return read.runs(tx, where, limit)
+
+    def job(self, job: int) -> Job:
+        with self.ledger.reading() as tx:
+            return read.job(tx, job)
+
+    def jobs(
+        self,
+        *,
+        run: int | None = None,
+        stage: str | None = None,
+        subject: str | None = None,
+        state: str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+    ) -> list[Job]:
+        """Jobs, newest first."""
+        where = _filters(
+            ("j.run_id = :run", run),
+            ("g.name = :stage", stage),
+            ("s.name = :subject", subject),
+            ("j.state = :state", _state(state)),
+            ("q.name = :queue", queue),
+            ("t.name = :task", task),
+            ("j.created_at >= :since", None if since is None else from_datetime(since)),
+        )
+        with self.ledger.reading() as tx:
+            return read.jobs(tx, where, limit)
+
+    def attempts(self, job: int) -> list[Attempt]:
+        """The attempts of a job that did not succeed, newest first, with traceback and captured log."""
+        with self.ledger.reading() as tx:
+            read.job(tx, job)
+            return read.attempts(tx, job)
+
+    def results(self, run: int, stage: str) -> Iterator[tuple[str, Any]]:
+        """(key, result) of the items of a stage that completed, by key; streamed."""
+        return read.results(self.ledger, run, stage)
+
+    def queues(self) -> list[Queue]:
+        with self.ledger.reading() as tx:
+            return read.queues(tx)
+
+    def workers(self, *, every: bool = False) -> list[Worker]:
+        """Active workers, newest first; `every`: also those that stopped or were lost."""
+        with self.ledger.reading() as tx:
+            return read.workers(tx, every)
+
+    def status(self) -> Status:
+        """The overall picture."""
+        with self.ledger.reading() as tx:
+            active = read.runs(tx, {"r.state IN (0, 1, 7)": {}}, 50)
+            return Status(read.run_counts(tx), tuple(active), tuple(read.queues(tx)), tuple(read.workers(tx)))
+
+
+def who() -> str:
+    """Who does this, for the record."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):
+        return socket.gethostname()
+
+
+def _arguments(args: Any) -> Mapping[str, Any]:
+    if args is None:
+        return {}
+    if not isinstance(args, Mapping):
+        raise Invalid(f"args must be a dict of arguments by name, not {type(args).__name__}")
+    return args
+
+
+def _moment(at: Any) -> int:
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        raise Invalid(f"at must be a datetime with a time zone, not {at!r}")
+    return from_datetime(at)
+
+
+def _delay(delay: Any) -> int:
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e10:
+        raise Invalid(f"delay must be a number of seconds, not {delay!r}")
+    return micros(seconds)
+
+
+def _choice(kind: Any, value: Any, what: str) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        raise Invalid(f"unknown {what} {value!r}{did_you_mean(str(value), [k.value for k in kind])}") from None
+
+
+def _state(word: str | None) -> int | None:
+    if word is None:
+        return None
+    words = {state.word: int(state) for state in State}
+    if word not in words:
+        raise Invalid(f"unknown state {word!r}{did_you_mean(word, words)}")
+    return words[word]
+
+
+def _filters(*conditions: tuple[str, Any]) -> dict[str, dict[str, Any]]:
+    return {clause: {clause.rpartition(":")[2]: value} for clause, value in conditions if value is not None}

@@ -1,0 +1,47 @@
+"""The reconciler: looks at everything, slowly, for what the verbs' guarantees say cannot be, and mends it."""
+
+from __future__ import annotations
+
+from gristmill.housekeeping import sweep_run
+from gristmill.identity import gone, host
+from gristmill.ledger import repair, stop, workers
+from gristmill.ledger.store import Ledger
+from gristmill.model import Repair
+
+_EVERY = 60.0
+
+
+class Reconciler:
+    """`tick` for a loop, `run` for the command."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def tick(self, now: float) -> float:
+        self.run(mend=True)
+        return _EVERY
+
+    def run(self, *, mend: bool, subject: str | None = None) -> list[Repair]:
+        found: list[Repair] = []
+        if subject is None:
+            found += self._workers(mend)
+            found += self.ledger.do(repair.repair_orphans, mend)
+            found += self.ledger.do(repair.repair_line, mend)
+        with self.ledger.reading() as tx:
+            runs = repair.active_runs(tx, subject)
+            stopping = set(stop.stopping_runs(tx)) & set(runs)
+        for run in runs:
+            found += self.ledger.do(repair.repair_run, run, mend)
+        if mend:
+            for run in sorted(stopping):
+                sweep_run(self.ledger, run)
+        return found
+
+    def _workers(self, mend: bool) -> list[Repair]:
+        with self.ledger.reading() as tx:
+            lost = {number: "its lease is over" for number in workers.expired(tx)}
+            lost |= {number: "its process is gone" for number, pid, birth in workers.on_host(tx, host()) if gone(pid, birth)}
+        if mend:
+            for number, why in lost.items():
+                self.ledger.do(workers.rescue, number, why == "its process is gone")
+        return [Repair("rescue", f"worker {number}", why) for number, why in lost.items()]

@@ -1,0 +1,513 @@
+"""The worker: one loop with three inputs, its children, the doorbell and the clock.
+
+It claims jobs, hands them to its children, and writes what became of them, all in batches. It never imports the
+application; its children do. What it promises others, it keeps by its lease: a worker that cannot reach the database
+stops its children before the lease ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import selectors
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from gristmill import __version__
+from gristmill.clock import SECOND, micros
+from gristmill.delivery.protocol import Bell, Delivery
+from gristmill.errors import AppError, DatabaseError, NotYours, Unavailable
+from gristmill.execution.children import Child
+from gristmill.execution.crew import ASYNC, SYNC, Batch, Crew
+from gristmill.fairness import Shares
+from gristmill.housekeeping import Housekeeping
+from gristmill.identity import born, host
+from gristmill.ledger import claim as claims
+from gristmill.ledger import read, workers
+from gristmill.ledger.claim import Claimed, Lane, Taken, Want
+from gristmill.ledger.exchange import Exchanged, exchange
+from gristmill.ledger.finish import Outcome, Verdict, begin, report_progress
+from gristmill.ledger.queues import QueueRow
+from gristmill.ledger.store import Ledger
+from gristmill.settings import WorkerSettings
+
+Until = Literal["idle", "drained"] | None
+log = logging.getLogger("gristmill.worker")
+
+_PRIORITIES = (0, 1, 2)
+_RESCAN = 1.0  # seconds between looks at a whole lane, dead index entries included
+_FLOOR_EVERY = 0.05
+_UNKNOWN_TASK = 10.0  # seconds until another worker may have learned a task that this one does not know
+_REPORT_EVERY = 1.0  # seconds between writes of progress
+_MOST_KNOWN = 10_000  # runs remembered before those without a job in hand are forgotten
+_BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+class Worker:
+    """`run()` works until it is stopped, or until there is nothing left if told so."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        delivery: Delivery,
+        sources: Sequence[str],
+        settings: WorkerSettings,
+        queues: Sequence[str] = (),
+        tickers: Sequence[Callable[[float], float]] = (),
+    ) -> None:
+        self.ledger = ledger
+        self.delivery = delivery
+        self.settings = settings
+        self.only = tuple(queues)
+        self.tickers = [(0.0, ticker) for ticker in tickers]
+        self.id = 0
+        self.crew = Crew(
+            {
+                "sources": list(sources),
+                "path": sys.path,
+                "database": ledger.url.render_as_string(hide_password=False),
+                "memory_mib": settings.memory_mib,
+            },
+            settings,
+        )
+        self.house = Housekeeping(ledger)
+        self.stopping_since: float | None = None
+        self._bell: Bell | None = None
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._woken = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(self._woken, False)
+        self._queues: list[QueueRow] = []
+        self._shares = Shares()
+        self._floors: dict[tuple[int, int, int], tuple[int, float, float]] = {}  # lane: (floor, moved, reset)
+        self._look = True  # there may be ready jobs that were not seen yet
+        self._empty: set[tuple[int, ...]] = set()  # lanes that had nothing, since the last reason to look again
+        self._had_nothing: set[tuple[int, int]] = set()  # (queue, pool) that had nothing when last asked
+        self._queues_seen = False
+        self._pending = Batch()  # taken from the crew, not yet known to be written
+        self._begun: set[int] = set()
+        self._rest_until = 0.0
+        self._offline_until = 0.0
+        self._failures = 0
+        self._beat_at = self._house_at = self._report_at = 0.0
+
+    # ---- the loop
+
+    def run(self, until: Until = None) -> None:
+        """Works until `stop()`, a signal, or (`until`) nothing is ready, or nothing is queued either."""
+        with self._signals():
+            try:
+                self._start()
+                while not self._over(until):
+                    self._wait(self.tick(time.monotonic()))
+            finally:
+                self._finish()
+
+    def stop(self) -> None:
+        """Asks for a graceful stop; a second time, for an immediate one. May be called from a signal handler."""
+        self.stopping_since = time.monotonic() if self.stopping_since is None else -1e9
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._woken, b"!")
+
+    def tick(self, now: float) -> float:
+        """Does everything that is due; says in how many seconds something will be."""
+        due = [now + self.crew.tick(now)]
+        if self.crew.broken:
+            raise AppError(f"a child cannot load the application:\n{self.crew.broken}")
+        self._rest(now)
+        if now >= self._offline_until:
+            try:
+                self._beat(now)
+                self._keep_house(now)
+                self._turn(now)
+                self._report(now)
+                self._failures = 0
+            except Unavailable as error:
+                self._went_offline(now, error)
+            except NotYours as error:
+                self._was_lost(error)
+        if now >= self.crew.lease_deadline and self.crew.children:
+            log.warning("the database was out of reach until the lease ended: its jobs are stopped")
+            self.crew.kill_all()
+            self.id = 0
+        due += [self._offline_until] if self._offline_until > now else [self._beat_at, self._house_at]
+        due += [self._report_at] if self.crew.progress else []
+        return max(0.0, min(due + self._tick_others(now)) - now)
+
+    def _tick_others(self, now: float) -> list[float]:
+        due = []
+        for n, (at, ticker) in enumerate(self.tickers):
+            if now >= at:
+                at = now + ticker(now)
+                self.tickers[n] = (at, ticker)
+            due.append(at)
+        return due
+
+    def _wait(self, seconds: float) -> None:
+        """Sleeps until a child says something, the bell rings, or it is time."""
+        wanted: dict[Any, int] = {self._wake: selectors.EVENT_READ}
+        for child in self.crew.children:
+            wanted[child] = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.writing else 0)
+        if self._bell is not None:
+            wanted[self._bell] = selectors.EVENT_READ
+        self._watch(wanted)
+        for key, events in self._selector.select(seconds):
+            source = key.fileobj
+            if isinstance(source, Child):
+                if events & selectors.EVENT_WRITE:
+                    source.write()
+                if events & selectors.EVENT_READ:
+                    self.crew.hear(source)
+            elif source is self._bell:
+                self._heard()
+            else:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake, 1024)
+
+    def _watch(self, wanted: dict[Any, int]) -> None:
+        watched = {key.fileobj: key.events for key in self._selector.get_map().values()}
+        for source in watched.keys() - wanted.keys():
+            self._selector.unregister(source)
+        for source, events in wanted.items():
+            if source not in watched:
+                self._selector.register(source, events)
+            elif watched[source] != events:
+                self._selector.modify(source, events)
+
+    def _heard(self) -> None:
+        assert self._bell is not None
+        self._look_again()
+        try:
+            self._bell.heard()
+        except Unavailable as error:
+            log.warning("%s", error)
+            self._hang_up()
+
+    def _look_again(self) -> None:
+        self._look = True
+        self._empty.clear()
+
+    # ---- its place in the ledger
+
+    def _start(self) -> None:
+        self._register()
+        self.crew.grow()  # one child at once: it shows whether the application can be loaded at all
+
+    def _register(self) -> None:
+        before = time.monotonic()
+        who = workers.Registration(host(), os.getpid(), born(os.getpid()) or "", self.only, self.settings.slots, __version__)
+        self.id = self.ledger.do(workers.register, who, micros(self.settings.lease))
+        self._leased(before)
+        self._look_again()
+        if self._bell is None:
+            self._bell = self.delivery.bell()
+
+    def _leased(self, before: float) -> None:
+        """The lease counts from before the call; children end a little earlier than others may take their jobs."""
+        self._beat_at = before + self.settings.lease / 3
+        self.crew.live_until(before + self.settings.lease * 0.95)
+
+    def _beat(self, now: float) -> None:
+        if self.id == 0:
+            self._register()
+        if self._bell is None:
+            self._bell = self.delivery.bell()
+            self._look_again()
+        if now < self._beat_at:
+            return
+        self.ledger.do(workers.heartbeat, self.id, micros(self.settings.lease))
+        self._leased(now)
+
+    def _was_lost(self, error: NotYours) -> None:
+        """Others have our jobs now. Whatever the children still do is of no use; we start again under a new number."""
+        log.warning("%s; starting again", error)
+        self.crew.kill_all()
+        self.crew.take()
+        self._pending = Batch()
+        self.id = 0
+
+    def _went_offline(self, now: float, error: Unavailable) -> None:
+        delay = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+        if self._failures == 0:
+            log.warning("%s; trying again", error)
+        self._failures += 1
+        self._offline_until = now + delay
+        self._house_at = 0.0  # strays may be in our name: a claim whose commit got no answer
+        self.house.strays_possible = True
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._bell is not None:
+            self._watch({k: v for k, v in self._watched().items() if k is not self._bell})
+            with contextlib.suppress(Exception):
+                self._bell.close()
+            self._bell = None
+
+    def _watched(self) -> dict[Any, int]:
+        return {key.fileobj: key.events for key in self._selector.get_map().values()}
+
+    def _keep_house(self, now: float) -> None:
+        if now < self._house_at:
+            return
+        self._house_at = now + self.settings.poll
+        self._look_again()
+        seen = self.house.tick(now, self.id, self._in_hand())
+        self._queues = [q for q in seen.queues if not self.only or q.name in self.only]
+        self._queues_seen = True
+        self.crew.cancel(seen.to_cancel)
+        if seen.next_due is not None:
+            self._house_at = min(self._house_at, now + max(0.001, seen.next_due / SECOND))
+
+    def _in_hand(self) -> list[int]:
+        unwritten = [*self._pending.outcomes, *self.crew.batch.outcomes]
+        return self.crew.held_ids() + [outcome.job for outcome in unwritten]
+
+    # ---- a turn: write what is done, take what is next
+
+    def _turn(self, now: float) -> None:
+        wants, room = self._wants(now)
+        self._add_pending()
+        if not wants and not self._pending:
+            return
+        done = self._exchange(wants, room)
+        if done.refused:
+            log.warning("%d outcomes were refused: the jobs were no longer this worker's", len(done.refused))
+        self.crew.acknowledge(self._pending.emissions, done.refused_items)
+        self._pending = Batch()
+        if wants:
+            self._took(done.taken, now)
+
+    def _add_pending(self) -> None:
+        taken = self.crew.take()
+        self._pending.emissions += taken.emissions
+        self._pending.outcomes += taken.outcomes
+        self._pending.ended_claims += taken.ended_claims
+
+    def _exchange(self, wants: Sequence[Want], room: Mapping[int, int]) -> Exchanged:
+        batch = self._pending
+        try:
+            return self.ledger.do(exchange, self.id, batch.emissions, batch.outcomes, batch.ended_claims, wants, room)
+        except Unavailable:
+            raise
+        except DatabaseError:
+            # Something in the batch cannot be stored. Find it, so that it does not take the others with it.
+            log.exception("a batch was refused by the database; writing it one by one")
+            return self._one_by_one(batch)
+
+    def _one_by_one(self, batch: Batch) -> Exchanged:
+        refused_items: dict[int, str] = {}
+        refused: list[int] = []
+        for emission in batch.emissions:
+            try:
+                refused_items.update(self.ledger.do(exchange, self.id, [emission]).refused_items)
+            except Unavailable:
+                raise
+            except DatabaseError as error:
+                refused_items[emission.job] = f"the database refused its items: {error}"[:500]
+        for outcome in batch.outcomes:
+            if outcome.job in refused_items:
+                outcome = Outcome(*outcome[:3], Verdict.PERMANENT, reason=refused_items[outcome.job])
+            try:
+                refused += self.ledger.do(exchange, self.id, (), [outcome]).refused
+            except Unavailable:
+                raise
+            except DatabaseError as error:
+                plain = Outcome(*outcome[:3], Verdict.PERMANENT, reason=f"the database refused its outcome: {error}"[:500])
+                refused += self.ledger.do(exchange, self.id, (), [plain]).refused
+        self.ledger.do(exchange, self.id, ended_claims=batch.ended_claims)
+        return Exchanged(refused_items, refused, Taken(None, [], []))
+
+    def _wants(self, now: float) -> tuple[list[Want], dict[int, int]]:
+        """What to claim, and how much of each pool there is room for."""
+        if not self._look or self.stopping_since is not None or now < self._rest_until:
+            return [], {}
+        wants: list[Want] = []
+        room: dict[int, int] = {}
+        for pool in (SYNC, ASYNC):
+            idle = self.crew.idle(pool)
+            spare = self.crew.spare_seconds() if pool == SYNC and not self.settings.strict else 0.0
+            if not idle and not spare:
+                continue
+            lanes = {q.id: found for q in self._queues if not q.paused and (found := self._lanes(q.id, pool, now))}
+            shares = {} if self.settings.strict else self._share_out(lanes.keys() - self._dry(pool), idle, spare)
+            room[pool] = max(idle, sum(shares.values()))
+            # One look at queues that had nothing lately, then the shares of the others, then what anyone has left.
+            if not self.settings.strict:
+                wants += [Want(pool, 1, lanes[q]) for q in lanes if q not in shares]
+            wants += [Want(pool, n, lanes[q]) for q, n in shares.items()]
+            wants += [Want(pool, room[pool], lanes[q]) for q in self._in_order(lanes)]
+        return wants, room
+
+    def _dry(self, pool: int) -> set[int]:
+        return {queue for queue, dry_pool in self._had_nothing if dry_pool == pool}
+
+    def _in_order(self, queues: Iterable[int]) -> list[int]:
+        """Strictly: as given, else by weight. Otherwise the order does not matter."""
+        if not self.settings.strict:
+            return list(queues)
+        given = {name: n for n, name in enumerate(self.only)}
+        rank = {q.id: (given.get(q.name, 0), -q.weight, q.id) for q in self._queues}
+        return sorted(queues, key=rank.__getitem__)
+
+    def _share_out(self, queues: Iterable[int], idle: int, spare: float) -> dict[int, int]:
+        """How many starts each queue gets: one per idle slot in all, and more where jobs are known to be short."""
+        weights = {q.id: q.weight for q in self._queues if q.id in set(queues)}
+        most = max([idle, *map(self.crew.trusted, weights)]) if spare else idle
+        shares: dict[int, int] = {}
+        total = 0
+        for queue in self._shares.sequence(weights, most):
+            spare -= self.crew.cost(queue)
+            if total >= idle and (spare < 0 or shares.get(queue, 0) >= self.crew.trusted(queue)):
+                break
+            shares[queue] = shares.get(queue, 0) + 1
+            total += 1
+        return shares
+
+    def _lanes(self, queue: int, pool: int, now: float) -> tuple[Lane, ...]:
+        """The lanes of a queue that may hold something, with the floor that is known for each."""
+        lanes = []
+        for priority in _PRIORITIES:
+            key = (queue, pool, priority)
+            if key not in self._empty:
+                lanes.append(Lane(*key, self._floor(key, now)))
+        return tuple(lanes)
+
+    def _floor(self, key: tuple[int, int, int], now: float) -> int:
+        """PostgreSQL keeps entries of claimed rows in the index for a while: look from behind them, mostly."""
+        if self.ledger.is_sqlite:
+            return 0
+        floor, moved, reset = self._floors.get(key, (0, now, now))
+        if now - reset > _RESCAN:
+            floor, moved, reset = 0, now, now
+        elif now - moved > _FLOOR_EVERY:
+            with self.ledger.reading() as tx:
+                floor, moved = claims.floor(tx, Lane(*key, floor)), now
+        self._floors[key] = (floor, moved, reset)
+        return floor
+
+    def _took(self, taken: Taken, now: float) -> None:
+        """Hands new jobs to the children, and remembers which lanes are worth another look."""
+        self._empty.update(lane[:3] for lane in taken.empty)
+        full = {(job.queue_id, job.pool) for job in taken.jobs}
+        self._had_nothing |= {(lane.queue_id, lane.pool) for lane in taken.empty}
+        self._had_nothing -= full
+        self._look = bool(full - {(lane.queue_id, lane.pool) for lane in taken.empty if lane.priority == _PRIORITIES[-1]})
+        if not taken.jobs:
+            return
+        self._learn(taken.jobs)
+        if not self.settings.strict:
+            weights = {q.id: q.weight for q in self._queues if not q.paused}
+            self._shares.charge(weights, [job.queue_id for job in taken.jobs if job.queue_id in weights])
+        jobs = self._refuse(taken)
+        if jobs and taken.claim is not None:
+            self.crew.give(taken.claim, self._interleaved(jobs))
+        if self._look:
+            self.crew.grow()
+        new = {job.run_id for job in jobs if job.run_id is not None} - self._begun
+        if new:
+            self.ledger.do(begin, sorted(new))
+            self._begun |= new
+
+    def _interleaved(self, jobs: list[Claimed]) -> list[Claimed]:
+        """Jobs of several queues in the order of the queues' turns, as they would have been claimed one by one."""
+        by_queue: dict[int, list[Claimed]] = {}
+        for job in jobs:
+            by_queue.setdefault(job.queue_id, []).append(job)
+        if len(by_queue) < 2 or self.settings.strict:
+            return jobs
+        ranked = [(n / len(group), job.id, job) for group in by_queue.values() for n, job in enumerate(group)]
+        return [job for _, _, job in sorted(ranked)]
+
+    def _learn(self, jobs: Sequence[Claimed]) -> None:
+        """Reads what is not known yet about these jobs' tasks, runs and stages."""
+        known = self.crew.known
+        tasks = {job.task_id for job in jobs} - known.tasks.keys()
+        runs = {job.run_id for job in jobs if job.run_id is not None} - known.runs.keys()
+        stages = {job.stage_id for job in jobs if job.stage_id is not None} - known.stages.keys()
+        if not (tasks or runs or stages):
+            return
+        if len(known.runs) > _MOST_KNOWN:
+            self.crew.forget_idle_runs()
+        with self.ledger.reading() as tx:
+            known.tasks.update(read.task_infos(tx, tasks))
+            known.runs.update(read.run_infos(tx, runs))
+            known.stages.update(read.stage_infos(tx, stages))
+
+    def _refuse(self, taken: Taken) -> list[Claimed]:
+        """Jobs of stopped runs end here; those of tasks that this application does not know go back for a while."""
+        tasks = self.crew.tasks
+        refused: list[Outcome] = []
+        for job in taken.jobs:
+            name = self.crew.known.tasks[job.task_id].name
+            if job.run_id in self.house.stopping:
+                refused.append(Outcome(job.id, job.attempt, job.run_id, Verdict.CANCELLED))
+            elif tasks is not None and name not in tasks:
+                reason = f"worker {self.id} does not know the task {name!r}"
+                later = Outcome(job.id, job.attempt, job.run_id, Verdict.LATER, reason=reason, delay=_UNKNOWN_TASK)
+                refused.append(later)
+                log.warning("%s; job %d goes back for %g s", reason, job.id, _UNKNOWN_TASK)
+        if not refused or taken.claim is None:
+            return taken.jobs
+        self.crew.refuse(taken.claim, refused)
+        ids = {outcome.job for outcome in refused}
+        return [job for job in taken.jobs if job.id not in ids]
+
+    def _report(self, now: float) -> None:
+        if now < self._report_at or not self.crew.progress:
+            return
+        self._report_at = now + _REPORT_EVERY
+        rows = [(job, attempt, state) for (job, attempt), state in self.crew.progress.items()]
+        self.crew.progress.clear()
+        self.ledger.do(report_progress, self.id, rows)
+
+    def _rest(self, now: float) -> None:
+        if self.crew.rest_for:
+            log.warning("resting for %g s: a job gave itself back unspent", self.crew.rest_for)
+            self._rest_until = max(self._rest_until, now + self.crew.rest_for)
+            self.crew.rest_for = 0.0
+
+    # ---- the end
+
+    def _over(self, until: Until) -> bool:
+        if self.stopping_since is not None:
+            waited = time.monotonic() - self.stopping_since
+            if waited < 1.0:
+                self.crew.recall()
+            return waited > self.settings.grace or not (self.crew.held or self.crew.batch or self._pending)
+        if until is None or self.id == 0 or self.crew.starting:
+            return False
+        if self._look or self.crew.held or self.crew.batch or self._pending or not self._queues_seen:
+            return False
+        with self.ledger.reading() as tx:
+            return self.house.nothing_left(tx, [q.id for q in self._queues if not q.paused], until == "drained")
+
+    def _finish(self) -> None:
+        """Whatever happens, no child is left and nothing is held."""
+        self.crew.kill_all()
+        with contextlib.suppress(DatabaseError, NotYours):
+            if self.id:
+                self._add_pending()
+                self._exchange([], {})
+                self.ledger.do(workers.leave, self.id)
+        self._hang_up()
+        self._selector.close()
+        os.close(self._wake)
+        os.close(self._woken)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT stop gracefully, where this thread may say so."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, lambda *_: self.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

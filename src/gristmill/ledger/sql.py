@@ -21,7 +21,7 @@ _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 
 _WORDS = {
     "postgresql": {
-        "{now}": "coalesce(:now\\:\\:bigint, (extract(epoch FROM statement_timestamp()) * 1000000)\\:\\:bigint)",
+        "{now}": "coalesce(:now::bigint, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint)",
         "{lock}": "FOR NO KEY UPDATE",
         "{share}": "FOR SHARE",
         "{exclusive}": "FOR UPDATE",
@@ -67,18 +67,18 @@ class _Compiled:
         self.needs_now = bool(re.search(r":now\b", text))
         if self.postgres:
             text = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
-        self.sql = text.replace("\\:", ":")
+        self.sql = text
 
     def _fragment(self, match: re.Match[str]) -> str:
         if name := match["in"]:
             self.lists.append(name)
-            return f"= ANY(:{name}\\:\\:bigint[])" if self.postgres else f"IN (SELECT value FROM json_each(:{name}))"
+            return f"= ANY(:{name}::bigint[])" if self.postgres else f"IN (SELECT value FROM json_each(:{name}))"
         if select := match["sub"]:
             return f"= ANY(ARRAY({select}))" if self.postgres else f"IN ({select})"
         name, columns = match["rows"], [c.split() for c in match["columns"].split(",")]
         self.tables[name] = [c for c, _ in columns]
         if self.postgres:
-            arrays = ", ".join(f":{name}__{column}\\:\\:{kind}[]" for column, kind in columns)
+            arrays = ", ".join(f":{name}__{column}::{kind}[]" for column, kind in columns)
             return f"unnest({arrays}) AS {name}({', '.join(self.tables[name])})"
         values = ", ".join(f"value ->> {n} AS {column}" for n, (column, _) in enumerate(columns))
         return f"(SELECT {values} FROM json_each(:{name})) AS {name}"

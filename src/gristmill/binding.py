@@ -127,8 +127,7 @@ class Parameters:
     def by_name(self) -> dict[str, Parameter]:
         hints = _hints(self._fn)
         return {
-            p.name: Parameter(p.name, hints.get(p.name, Any), p.default is inspect.Parameter.empty)
-            for p in self._signature
+            p.name: Parameter(p.name, hints.get(p.name, Any), p.default is inspect.Parameter.empty) for p in self._signature
         }
 
     @cached_property
@@ -167,7 +166,7 @@ class Parameters:
         """The call's keyword arguments: the item's, then those of the run that the function names, converted."""
         names = self.by_name
         chosen = dict(item) if item else {}
-        if not self.takes_any and chosen:
+        if chosen and not self.takes_any and not chosen.keys() <= names.keys():
             chosen = {n: v for n, v in chosen.items() if n in names}
         if run:
             for name, value in run.items():

@@ -92,5 +92,3 @@ def sweep_run(ledger: Ledger, run: int) -> None:
         key: str | None = ""
         while key is not None:
             key = ledger.do(stop.sweep, run, stage, key)
-
-

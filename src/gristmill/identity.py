@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
+from pathlib import Path
 
 import psutil
 
@@ -35,6 +35,6 @@ def gone(pid: int, birth: str) -> bool:
 
 def _namespace() -> str:
     try:
-        return os.readlink("/proc/self/ns/pid")
+        return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return "-"

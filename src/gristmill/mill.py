@@ -48,7 +48,7 @@ class Mill:
         """Opens a database with an application's pipelines and tasks. A new SQLite file is set up on first use."""
         registry = Registry()
         for part in parts:
-            for piece in [*part.pipelines.values(), *part.tasks.values()] if isinstance(part, Registry) else [part]:
+            for piece in part.parts() if isinstance(part, Registry) else [part]:
                 registry.add(piece)
         ledger = Ledger(database_url(url), clock)
         try:
@@ -88,7 +88,13 @@ class Mill:
         text = encode(flow.check_args(_arguments(args)), "the run's arguments")
         level = Priority.of(priority)
         started = self.ledger.do(
-            start.start, flow.name, subject, text, int(level), self._plan(flow), _choice(IfActive, if_active, "if_active")
+            start.start,
+            flow.name,
+            subject,
+            text,
+            int(level),
+            self._plan(flow),
+            _choice(IfActive, if_active, "if_active"),
         )
         if not started.created:
             while self.ledger.do(start.raise_jobs, started.run_id, int(level)):
@@ -149,7 +155,9 @@ class Mill:
     def _task(self, task: Task[Any, Any] | str) -> Task[Any, Any]:
         registered = self.registry.task(task if isinstance(task, str) else task.name)
         if isinstance(registered, Stage):
-            raise Invalid(f"{registered.name!r} is a stage: it runs as part of a run; start pipeline {registered.pipeline.name!r}")
+            raise Invalid(
+                f"{registered.name!r} is a stage: it runs as part of a run; start pipeline {registered.pipeline.name!r}"
+            )
         return registered
 
     def _how(

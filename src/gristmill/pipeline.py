@@ -103,9 +103,7 @@ class Need:
         if isinstance(value, int):
             return cls(count=value)
         if value > 1:
-            raise Invalid(
-                f"{where}: need={value!r} is over 1.0; a share goes from 0.0 to 1.0, a count is a whole number"
-            )
+            raise Invalid(f"{where}: need={value!r} is over 1.0; a share goes from 0.0 to 1.0, a count is a whole number")
         return cls(share=value)
 
     def met(self, succeeded: int, total: int) -> bool:
@@ -314,7 +312,7 @@ def task(fn: Callable[..., Any] | None = None, /, *, name: str | None = None, **
     """Makes a function a task: something that a job on its own can run."""
 
     def decorate(fn: Callable[..., Any]) -> Task[Any, Any]:
-        made: Task[Any, Any] = Task(fn, name=name or getattr(fn, "__name__", ""), **options)
+        made: Task[Any, Any] = Task(fn, name=name or str(getattr(fn, "__name__", "")), **options)
         if made.streams:
             raise Invalid(f"task {made.name!r} is a generator; only a pipeline's stage can emit items")
         return made
@@ -342,6 +340,9 @@ class Registry:
             self._put_task(part)
         else:
             raise Invalid(f"an application is made of pipelines and tasks, not of {part!r}")
+
+    def parts(self) -> list[Pipeline | Task[Any, Any]]:
+        return [*self.pipelines.values(), *self.tasks.values()]
 
     def _put_task(self, task: Task[Any, Any]) -> None:
         for name in (task.name, *task.formerly):
@@ -381,9 +382,7 @@ def _source(task: Task[Any, Any]) -> str:
     path = getattr(home, "__file__", None)
     if module in {"__main__", "__mp_main__"} or getattr(home, "__gristmill_file__", False):
         if not path:
-            raise Invalid(
-                f"{task!r} lives in an interactive session; put it into a file, so that children can import it"
-            )
+            raise Invalid(f"{task!r} lives in an interactive session; put it into a file, so that children can import it")
         spec = getattr(home, "__spec__", None)
         if module == "__main__" and spec is not None and spec.name not in {"__main__", None}:
             return f"module:{spec.name}"

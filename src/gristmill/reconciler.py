@@ -39,7 +39,7 @@ class Reconciler:
 
     def _workers(self, mend: bool) -> list[Repair]:
         with self.ledger.reading() as tx:
-            lost = {number: "its lease is over" for number in workers.expired(tx)}
+            lost = dict.fromkeys(workers.expired(tx), "its lease is over")
             lost |= {number: "its process is gone" for number, pid, birth in workers.on_host(tx, host()) if gone(pid, birth)}
         if mend:
             for number, why in lost.items():

@@ -75,9 +75,7 @@ JOB_TRANSITIONS = (
     Transition("enqueue", None, State.QUEUED, "an application, or a stage that starts or emits"),
     Transition("claim", State.QUEUED, State.IN_PROGRESS, "a worker; the attempt grows by one"),
     Transition("finish", State.IN_PROGRESS, State.COMPLETED, "the worker that holds the attempt"),
-    Transition(
-        "finish", State.IN_PROGRESS, State.COMPLETED_WITH_ERRORS, "the same, when items of the job's own failed"
-    ),
+    Transition("finish", State.IN_PROGRESS, State.COMPLETED_WITH_ERRORS, "the same, when items of the job's own failed"),
     Transition("finish", State.IN_PROGRESS, State.SKIPPED, "the same, on Skip"),
     Transition("finish", State.IN_PROGRESS, State.FAILED, "the same, on Permanent or when the budget is spent"),
     Transition("finish", State.IN_PROGRESS, State.QUEUED, "the same, while the budget allows a retry"),
@@ -99,9 +97,7 @@ RUN_TRANSITIONS = (
     Transition("activate", State.WAITING, State.QUEUED, "the end of the run before it"),
     Transition("end", State.QUEUED, State.COMPLETED, "the closing of its last stage, when there was nothing to do"),
     Transition("end", State.IN_PROGRESS, State.COMPLETED, "the closing of its last stage, or EndRun"),
-    Transition(
-        "end", State.IN_PROGRESS, State.COMPLETED_WITH_ERRORS, "the same, when items failed but enough succeeded"
-    ),
+    Transition("end", State.IN_PROGRESS, State.COMPLETED_WITH_ERRORS, "the same, when items failed but enough succeeded"),
     Transition("end", State.IN_PROGRESS, State.FAILED, "a stage that did not get what it needs"),
     Transition("end", State.QUEUED, State.CANCELLED, "an operator, once its last job is terminal"),
     Transition("end", State.IN_PROGRESS, State.CANCELLED, "an operator, once its last job is terminal"),

@@ -23,15 +23,15 @@ from gristmill.clock import SECOND, micros
 from gristmill.delivery.protocol import Bell, Delivery
 from gristmill.errors import AppError, DatabaseError, NotYours, Unavailable
 from gristmill.execution.children import Child
-from gristmill.execution.crew import ASYNC, SYNC, Batch, Crew
+from gristmill.execution.crew import ASYNC, SYNC, Crew
 from gristmill.fairness import Shares
 from gristmill.housekeeping import Housekeeping
 from gristmill.identity import born, host
 from gristmill.ledger import claim as claims
 from gristmill.ledger import read, workers
 from gristmill.ledger.claim import Claimed, Lane, Taken, Want
-from gristmill.ledger.exchange import Exchanged, exchange
-from gristmill.ledger.finish import Outcome, Verdict, begin, report_progress
+from gristmill.ledger.exchange import Batch, Exchanged, exchange
+from gristmill.ledger.finish import Outcome, SomeRefused, Verdict, begin, report_progress
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.store import Ledger
 from gristmill.settings import WorkerSettings
@@ -87,7 +87,7 @@ class Worker:
         self._floors: dict[tuple[int, int, int], tuple[int, float, float]] = {}  # lane: (floor, moved, reset)
         self._look = True  # there may be ready jobs that were not seen yet
         self._empty: set[tuple[int, ...]] = set()  # lanes that had nothing, since the last reason to look again
-        self._had_nothing: set[tuple[int, int]] = set()  # (queue, pool) that had nothing when last asked
+        self._gave: set[tuple[int, int]] = set()  # (queue, pool) that had more than was taken when last asked
         self._queues_seen = False
         self._pending = Batch()  # taken from the crew, not yet known to be written
         self._begun: set[int] = set()
@@ -103,8 +103,11 @@ class Worker:
         with self._signals():
             try:
                 self._start()
-                while not self._over(until):
-                    self._wait(self.tick(time.monotonic()))
+                while True:
+                    due = self.tick(time.monotonic())
+                    if self._over(until):
+                        break
+                    self._wait(due)
             finally:
                 self._finish()
 
@@ -162,7 +165,10 @@ class Worker:
                 if events & selectors.EVENT_WRITE:
                     source.write()
                 if events & selectors.EVENT_READ:
+                    was_ready = source.ready
                     self.crew.hear(source)
+                    if source.ready and not was_ready:
+                        self._look_again()
             elif source is self._bell:
                 self._heard()
             else:
@@ -264,14 +270,13 @@ class Worker:
             self._house_at = min(self._house_at, now + max(0.001, seen.next_due / SECOND))
 
     def _in_hand(self) -> list[int]:
-        unwritten = [*self._pending.outcomes, *self.crew.batch.outcomes]
-        return self.crew.held_ids() + [outcome.job for outcome in unwritten]
+        return self.crew.held_ids() + self._pending.jobs() + self.crew.batch.jobs()
 
     # ---- a turn: write what is done, take what is next
 
     def _turn(self, now: float) -> None:
         wants, room = self._wants(now)
-        self._add_pending()
+        self._pending.add(self.crew.take())
         if not wants and not self._pending:
             return
         done = self._exchange(wants, room)
@@ -282,29 +287,25 @@ class Worker:
         if wants:
             self._took(done.taken, now)
 
-    def _add_pending(self) -> None:
-        taken = self.crew.take()
-        self._pending.emissions += taken.emissions
-        self._pending.outcomes += taken.outcomes
-        self._pending.ended_claims += taken.ended_claims
-
     def _exchange(self, wants: Sequence[Want], room: Mapping[int, int]) -> Exchanged:
-        batch = self._pending
         try:
-            return self.ledger.do(exchange, self.id, batch.emissions, batch.outcomes, batch.ended_claims, wants, room)
+            try:
+                return self.ledger.do(exchange, self.id, self._pending, wants, room)
+            except SomeRefused:
+                return self.ledger.do(exchange, self.id, self._pending.spelled_out())
         except Unavailable:
             raise
         except DatabaseError:
             # Something in the batch cannot be stored. Find it, so that it does not take the others with it.
             log.exception("a batch was refused by the database; writing it one by one")
-            return self._one_by_one(batch)
+            return self._one_by_one(self._pending.spelled_out())
 
     def _one_by_one(self, batch: Batch) -> Exchanged:
         refused_items: dict[int, str] = {}
         refused: list[int] = []
         for emission in batch.emissions:
             try:
-                refused_items.update(self.ledger.do(exchange, self.id, [emission]).refused_items)
+                refused_items.update(self.ledger.do(exchange, self.id, Batch([emission])).refused_items)
             except Unavailable:
                 raise
             except DatabaseError as error:
@@ -313,13 +314,13 @@ class Worker:
             if outcome.job in refused_items:
                 outcome = Outcome(*outcome[:3], Verdict.PERMANENT, reason=refused_items[outcome.job])
             try:
-                refused += self.ledger.do(exchange, self.id, (), [outcome]).refused
+                refused += self.ledger.do(exchange, self.id, Batch(outcomes=[outcome])).refused
             except Unavailable:
                 raise
             except DatabaseError as error:
                 plain = Outcome(*outcome[:3], Verdict.PERMANENT, reason=f"the database refused its outcome: {error}"[:500])
-                refused += self.ledger.do(exchange, self.id, (), [plain]).refused
-        self.ledger.do(exchange, self.id, ended_claims=batch.ended_claims)
+                refused += self.ledger.do(exchange, self.id, Batch(outcomes=[plain])).refused
+        self.ledger.do(exchange, self.id, Batch(ended_claims=batch.ended_claims))
         return Exchanged(refused_items, refused, Taken(None, [], []))
 
     def _wants(self, now: float) -> tuple[list[Want], dict[int, int]]:
@@ -334,17 +335,13 @@ class Worker:
             if not idle and not spare:
                 continue
             lanes = {q.id: found for q in self._queues if not q.paused and (found := self._lanes(q.id, pool, now))}
-            shares = {} if self.settings.strict else self._share_out(lanes.keys() - self._dry(pool), idle, spare)
-            room[pool] = max(idle, sum(shares.values()))
-            # One look at queues that had nothing lately, then the shares of the others, then what anyone has left.
-            if not self.settings.strict:
-                wants += [Want(pool, 1, lanes[q]) for q in lanes if q not in shares]
-            wants += [Want(pool, n, lanes[q]) for q, n in shares.items()]
+            shares = {} if self.settings.strict else self._share_out(lanes.keys(), pool, idle, spare)
+            # In advance, one look at queues that had nothing lately; their shares are not known yet.
+            probes = [Want(pool, 1, lanes[q]) for q in lanes if q not in shares] if spare else []
+            room[pool] = max(idle, sum(shares.values())) + len(probes)
+            wants += probes + [Want(pool, n, lanes[q]) for q, n in shares.items()]
             wants += [Want(pool, room[pool], lanes[q]) for q in self._in_order(lanes)]
         return wants, room
-
-    def _dry(self, pool: int) -> set[int]:
-        return {queue for queue, dry_pool in self._had_nothing if dry_pool == pool}
 
     def _in_order(self, queues: Iterable[int]) -> list[int]:
         """Strictly: as given, else by weight. Otherwise the order does not matter."""
@@ -354,18 +351,23 @@ class Worker:
         rank = {q.id: (given.get(q.name, 0), -q.weight, q.id) for q in self._queues}
         return sorted(queues, key=rank.__getitem__)
 
-    def _share_out(self, queues: Iterable[int], idle: int, spare: float) -> dict[int, int]:
+    def _share_out(self, queues: Iterable[int], pool: int, idle: int, spare: float) -> dict[int, int]:
         """How many starts each queue gets: one per idle slot in all, and more where jobs are known to be short."""
         weights = {q.id: q.weight for q in self._queues if q.id in set(queues)}
-        most = max([idle, *map(self.crew.trusted, weights)]) if spare else idle
+        trusted = {queue: self.crew.trusted(queue) for queue in weights}
+        most = max([idle, *trusted.values()]) if spare else idle
+        if len(weights) == 1:
+            (queue,) = weights
+            return {queue: max(idle, min(most, int(spare / self.crew.cost(queue))))}
         shares: dict[int, int] = {}
-        total = 0
-        for queue in self._shares.sequence(weights, most):
-            spare -= self.crew.cost(queue)
-            if total >= idle and (spare < 0 or shares.get(queue, 0) >= self.crew.trusted(queue)):
-                break
+        for turn, queue in enumerate(self._shares.sequence(weights, most)):
+            if turn >= idle:
+                if (queue, pool) not in self._gave:
+                    continue  # nothing is known of it; it gets one look
+                spare -= self.crew.cost(queue)
+                if spare < 0 or shares.get(queue, 0) >= trusted[queue]:
+                    break
             shares[queue] = shares.get(queue, 0) + 1
-            total += 1
         return shares
 
     def _lanes(self, queue: int, pool: int, now: float) -> tuple[Lane, ...]:
@@ -393,10 +395,10 @@ class Worker:
     def _took(self, taken: Taken, now: float) -> None:
         """Hands new jobs to the children, and remembers which lanes are worth another look."""
         self._empty.update(lane[:3] for lane in taken.empty)
-        full = {(job.queue_id, job.pool) for job in taken.jobs}
-        self._had_nothing |= {(lane.queue_id, lane.pool) for lane in taken.empty}
-        self._had_nothing -= full
-        self._look = bool(full - {(lane.queue_id, lane.pool) for lane in taken.empty if lane.priority == _PRIORITIES[-1]})
+        gave = {(job.queue_id, job.pool) for job in taken.jobs}
+        dry = {(lane.queue_id, lane.pool) for lane in taken.empty if lane.priority == _PRIORITIES[-1]}
+        self._gave = (self._gave | gave) - dry
+        self._look = bool(gave - dry)
         if not taken.jobs:
             return
         self._learn(taken.jobs)
@@ -491,7 +493,7 @@ class Worker:
         self.crew.kill_all()
         with contextlib.suppress(DatabaseError, NotYours):
             if self.id:
-                self._add_pending()
+                self._pending.add(self.crew.take())
                 self._exchange([], {})
                 self.ledger.do(workers.leave, self.id)
         self._hang_up()

@@ -46,7 +46,7 @@ def _ring(path: str) -> None:
     except OSError:
         # Nobody reads: its worker died without tidying up.
         with contextlib.suppress(OSError):
-            os.unlink(path)
+            Path(path).unlink()
         return
     with contextlib.suppress(BlockingIOError):  # full: it is ringing already
         os.write(pipe, b"!")

@@ -22,15 +22,15 @@ import threading
 import time
 import traceback
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 from gristmill.execution.context import Context
 from gristmill.execution.emitter import Emitter
 from gristmill.execution.frames import Unpacker, pack
 from gristmill.execution.load import load_sources
-from gristmill.execution.run import Report, clean, failed, succeeded
+from gristmill.execution.run import cancelled, clean, failed, succeeded
 from gristmill.execution.status import Status
-from gristmill.model import Priority
 from gristmill.pipeline import Registry, Task
 
 if TYPE_CHECKING:
@@ -40,14 +40,10 @@ LOG_LIMIT = 16 * 1024  # bytes of captured output kept with a failed attempt
 _FLUSH_EVERY = 0.005  # seconds that a finished job may wait for company before it is reported
 _FLUSH_AT = 200
 _STDOUT = 1
+_stdout = sys.stdout
 
 
-class Given(NamedTuple):
-    """A job as it came over the wire, with its run and stage (None for a job on its own)."""
-
-    job: list[Any]  # id, attempt, task, timeout, memory, run, stage, key, arguments
-    run: list[Any] | None  # pipeline, subject, priority, epoch, arguments
-    stage: list[Any] | None  # name, each, stages that it gives items to
+Given = tuple[list[Any], dict[int, list[Any]], dict[int, list[Any]]]  # a job's row, and where its run and stage are
 
 
 class Child:
@@ -59,7 +55,8 @@ class Child:
         self.registry: Registry = load_sources(setup["sources"])
         self.database: str = setup["database"]
         self.memory_mib: int = setup["memory_mib"]
-        self.inbox: queue.SimpleQueue[Given | None] = queue.SimpleQueue()
+        self.inbox: deque[Given] = deque()
+        self.arrived: queue.SimpleQueue[bool] = queue.SimpleQueue()  # False: no more will come
         self.runs: dict[int, list[Any]] = {}
         self.stages: dict[int, list[Any]] = {}
         self.contexts: dict[int, Context] = {}
@@ -82,47 +79,38 @@ class Child:
         return self._ledger
 
     def context(self, given: Given, started: float) -> Context:
-        number, attempt, name, timeout, _, run_id, _, key, _ = given.job
-        run, stage = given.run, given.stage
-        ctx = Context(
-            job=number,
-            attempt=attempt,
-            task=name,
-            run=run_id,
-            pipeline=run[0] if run else None,
-            subject=run[1] if run else None,
-            stage=stage[0] if stage else None,
-            key=key or None,
-            priority=Priority(run[2]).word if run else "normal",
-            timeout=timeout,
-            started=started,
-            ledger=self.ledger,
-            send_progress=self.report_progress,
-        )
-        ctx.cancelled = number in self.cancelled
-        self.contexts[number] = ctx
+        job, runs, stages = given
+        ctx = Context(job, runs.get(job[5]), stages.get(job[6]), started, self)
+        ctx._asked = ctx.job in self.cancelled
+        self.contexts[ctx.job] = ctx
         return ctx
 
-    def call(self, given: Given) -> tuple[Task[Any, Any], dict[str, Any]]:
+    def call(self, ctx: Context) -> tuple[Task[Any, Any], dict[str, Any]]:
         """The task that a job names, and the arguments of the call."""
-        task = self.registry.task(given.job[2])
-        return task, task.parameters.select(given.job[8], given.run[4] if given.run else None)
+        task = self.registry.task(ctx._job[2])
+        return task, task.parameters.select(ctx._job[8], ctx._run_row[4] if ctx._run_row else None)
 
     def report_progress(self, job: int, attempt: int, state: dict[str, Any]) -> None:
         self.send("progress", job, attempt, state)
 
-    def emitter(self, ctx: Context, given: Given) -> Emitter | None:
+    def telling(self) -> list[Context]:
+        """Running jobs that say how far they are."""
+        return [ctx for ctx in list(self.contexts.values()) if ctx._told is not None]
+
+    def emitter(self, ctx: Context) -> Emitter | None:
         """Where this job's items go; None: no `each` stage comes after it."""
-        if given.stage is None or not given.stage[2]:
+        if ctx._stage_row is None or not ctx._stage_row[2]:
             return None
-        emitter = Emitter(ctx, given.stage[2], self.registry, given.run[4] if given.run else {}, self.send)
+        emitter = Emitter(ctx, ctx._stage_row[2], self.registry, ctx._run_row[4] if ctx._run_row else {}, self.send)
         self.emitters[ctx.job] = emitter
         return emitter
 
     def forget(self, job: int) -> None:
-        self.contexts.pop(job, None)
-        self.emitters.pop(job, None)
-        self.cancelled.discard(job)
+        del self.contexts[job]
+        if self.emitters:
+            self.emitters.pop(job, None)
+        if self.cancelled:
+            self.cancelled.discard(job)
 
 
 # ---- the thread that listens
@@ -134,12 +122,14 @@ def listen(child: Child, unpacker: Unpacker, early: list[list[Any]]) -> None:
         for message in early:
             _hear(child, message)
         while True:
-            patience = 0.05 if child.emitters else 1.0
+            patience = 0.05 if child.emitters else 0.25 if child.telling() else 1.0
             readable, _, _ = select.select([child.link], [], [], patience)
             if time.monotonic() > child.status.deadline():
                 os._exit(75)  # the lease is over: whatever runs here is someone else's now
             for emitter in list(child.emitters.values()):
                 emitter.flush_if_old()
+            for ctx in child.telling():
+                ctx._tell()
             if readable:
                 data = child.link.recv(1 << 20)
                 if not data:
@@ -155,32 +145,30 @@ def _hear(child: Child, message: list[Any]) -> None:
         case ["jobs", runs, stages, jobs]:
             child.runs.update({number: info for number, *info in runs})
             child.stages.update({number: info for number, *info in stages})
-            for job in jobs:
-                child.inbox.put(Given(job, child.runs.get(job[5]), child.stages.get(job[6])))
+            child.inbox.extend(zip(jobs, repeat(child.runs), repeat(child.stages)))
+            child.arrived.put(True)
         case ["ack", job, refusal]:
             if emitter := child.emitters.get(job):
                 emitter.acknowledged(refusal)
         case ["recall"]:
-            jobs = _drained(child.inbox)
-            child.send("returned", [given.job[0] for given in jobs if given is not None])
-            if None in jobs:
-                child.inbox.put(None)
+            child.send("returned", [job[0] for job, _, _ in _drained(child.inbox)])
         case ["cancel", job]:
             child.cancelled.add(job)
             if ctx := child.contexts.get(job):
-                ctx.cancelled = True
-                ctx._cancel()
+                ctx._asked = True
+                if ctx._cancel is not None:
+                    ctx._cancel()
         case ["forget"]:
             child.runs, child.stages = {}, {}
         case ["stop"]:
-            child.inbox.put(None)
+            child.arrived.put(False)
 
 
-def _drained(inbox: queue.SimpleQueue[Given | None]) -> list[Given | None]:
-    jobs: list[Given | None] = []
-    with contextlib.suppress(queue.Empty):
+def _drained(inbox: deque[Given]) -> list[Given]:
+    jobs: list[Given] = []
+    with contextlib.suppress(IndexError):
         while True:
-            jobs.append(inbox.get_nowait())
+            jobs.append(inbox.popleft())
     return jobs
 
 
@@ -189,49 +177,40 @@ def _drained(inbox: queue.SimpleQueue[Given | None]) -> list[Given | None]:
 
 def work(child: Child) -> None:
     """Runs jobs until told to stop. Finished ones are reported in batches while more are waiting."""
-    done: list[Report] = []
+    done: list[tuple[Any, ...]] = []
     since = time.monotonic()
     while True:
         try:
-            given = child.inbox.get_nowait()
-        except queue.Empty:
+            given = child.inbox.popleft()
+        except IndexError:
             _report(child, done)
-            given = child.inbox.get()
+            if not child.arrived.get() and not child.inbox:
+                return
             since = time.monotonic()
-        if given is None:
-            _report(child, done)
-            return
+            continue
         done.append(_run(child, given))
-        now = time.monotonic()
-        if len(done) >= _FLUSH_AT or now - since > _FLUSH_EVERY:
+        if len(done) >= _FLUSH_AT or time.monotonic() - since > _FLUSH_EVERY:
             _report(child, done)
-            since = now
+            since = time.monotonic()
 
 
-def _report(child: Child, done: list[Report]) -> None:
+def _report(child: Child, done: list[tuple[Any, ...]]) -> None:
     if done:
-        child.send("done", [_short(report) for report in done], time.monotonic())
+        child.send("done", done, time.monotonic())
         done.clear()
 
 
-def _short(report: Report) -> tuple[Any, ...]:
-    """Most reports say only that a job completed."""
-    if report.verdict == "completed" and report.progress is None and report.items is None:
-        return report[:5]
-    return tuple(report)
-
-
-def _run(child: Child, given: Given) -> Report:
-    started = child.status.begin(given.job[0])
+def _run(child: Child, given: Given) -> tuple[Any, ...]:
+    started = child.status.begin(given[0][0])
     ctx = child.context(given, started)
-    memory = given.job[4]
+    memory = given[0][4]
     try:
-        if ctx.cancelled:
-            return Report(ctx.job, ctx.attempt, "cancelled", None, started)
+        if ctx._asked:
+            return cancelled(ctx, started)
         if memory:
             _limit_memory(memory)
-        task, arguments = child.call(given)
-        emitter = child.emitter(ctx, given)
+        task, arguments = child.call(ctx)
+        emitter = child.emitter(ctx)
         value = task.fn(ctx, **arguments)
         if task.streams:
             value = _drain_generator(value, emitter)
@@ -279,11 +258,14 @@ def _captured() -> str | None:
 
 
 def _forget_output() -> None:
-    # What the function did to these (closed, replaced) must not end the process that runs the next job.
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stdout.flush()
-        if os.fstat(_STDOUT).st_size:
+    try:
+        if sys.stdout is not _stdout:
+            sys.stdout = _stdout
+        _stdout.flush()
+        if os.lseek(_STDOUT, 0, os.SEEK_END):
             os.ftruncate(_STDOUT, 0)
+    except (OSError, ValueError, AttributeError):
+        pass  # what a job did to its output must not end the process that runs the next one
 
 
 # ---- async functions, many at once
@@ -303,18 +285,17 @@ class _JobLog(logging.Handler):
 
 async def work_async(child: Child) -> None:
     loop = asyncio.get_running_loop()
-    done: list[Report] = []
+    done: list[tuple[Any, ...]] = []
     running: set[asyncio.Task[None]] = set()
     wake = asyncio.Event()
-    arrived: deque[Given | None] = deque()
+    stopping = False
 
-    def pump() -> None:  # a thread: the inbox is a thread's queue
-        while True:
-            jobs = [child.inbox.get(), *_drained(child.inbox)]
-            arrived.extend(jobs)
+    def pump() -> None:  # a thread, since what arrives is a thread's queue
+        nonlocal stopping
+        while child.arrived.get():
             loop.call_soon_threadsafe(wake.set)
-            if None in jobs:
-                return
+        stopping = True
+        loop.call_soon_threadsafe(wake.set)
 
     threading.Thread(target=pump, daemon=True).start()
 
@@ -329,15 +310,10 @@ async def work_async(child: Child) -> None:
         elif len(done) == 1:
             loop.call_later(_FLUSH_EVERY, flush)
 
-    stopping = False
-    while not stopping:
+    while not stopping or child.inbox:
         await wake.wait()
         wake.clear()
-        while arrived:
-            given = arrived.popleft()
-            if given is None:
-                stopping = True
-                continue
+        for given in _drained(child.inbox):
             task = loop.create_task(one(given))
             running.add(task)
             task.add_done_callback(running.discard)
@@ -346,33 +322,32 @@ async def work_async(child: Child) -> None:
     flush()
 
 
-async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop) -> Report:
+async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop) -> tuple[Any, ...]:
     started = time.monotonic()
     lines: deque[str] = deque(maxlen=200)
     _log_of_job.set(lines)
     ctx = child.context(given, started)
     try:
-        if ctx.cancelled:
-            return Report(ctx.job, ctx.attempt, "cancelled", None, started)
+        if ctx._asked:
+            return cancelled(ctx, started)
         this = asyncio.current_task()
         assert this is not None
         ctx._cancel = lambda: loop.call_soon_threadsafe(this.cancel)
-        task, arguments = child.call(given)
-        emitter = child.emitter(ctx, given)
-        if task.streams:
-            value = await _drain_async(task.fn(ctx, **arguments), emitter)
-        else:
-            value = await task.fn(ctx, **arguments)
+        task, arguments = child.call(ctx)
+        emitter = child.emitter(ctx)
+        called = task.fn(ctx, **arguments)
+        value = await (_drain_async(called, emitter) if task.streams else called)
         return succeeded(ctx, value, started, _last_items(emitter, task, value))
-    except asyncio.CancelledError:
-        return Report(ctx.job, ctx.attempt, "cancelled", None, started, ctx._snapshot())
+    except asyncio.CancelledError as error:
+        return cancelled(ctx, started) if ctx._asked else failed(ctx, error, started, lambda: None)
     except BaseException as error:
         return failed(ctx, error, started, lambda: clean("\n".join(lines), LOG_LIMIT) or None)
     finally:
         child.forget(ctx.job)
 
 
-async def _drain_async(items: Any, emitter: Emitter | None) -> None:
+async def _drain_async(items: Any, emitter: Emitter | None) -> Any:
+    """Emits what an async generator yields; it cannot return a result."""
     async for item in items:
         if emitter is not None:
             emitter.add(item, wait=False)

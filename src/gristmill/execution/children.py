@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from gristmill.execution.child import LOG_LIMIT
 from gristmill.execution.frames import Unpacker, pack
@@ -22,15 +22,7 @@ from gristmill.ledger.claim import Claimed
 _CAPTURE_LIMIT = 64 << 20  # bytes of output on disk before it is cut: a job that prints for ever must not fill it
 
 
-class Held(NamedTuple):
-    """A job in a child's hands."""
-
-    job: Claimed
-    claim: int  # the claim that it came with
-    task: str
-    timeout: float | None
-    memory_mib: int | None
-    given: float  # when, on the monotonic clock
+Held = tuple[Claimed, int, float]  # a job in a child's hands, the claim that it came with, and when it was given
 
 
 class Child:
@@ -62,7 +54,7 @@ class Child:
             self.status.live_until(lease_deadline)
             fds = (theirs.fileno(), status)
             command = [sys.executable, "-m", "gristmill.execution.child", *map(str, fds), str(os.getpid())]
-            self.process = subprocess.Popen(  # noqa: S603 - a fixed command
+            self.process = subprocess.Popen(
                 command,
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
@@ -131,7 +123,9 @@ class Child:
         with contextlib.suppress(OSError):
             size = os.fstat(self._output).st_size
             if size:
-                return clean(os.pread(self._output, LOG_LIMIT, max(0, size - LOG_LIMIT)).decode("utf-8", "replace"), LOG_LIMIT)
+                return clean(
+                    os.pread(self._output, LOG_LIMIT, max(0, size - LOG_LIMIT)).decode("utf-8", "replace"), LOG_LIMIT
+                )
         return None
 
     def bound_output(self) -> None:
@@ -164,4 +158,3 @@ class Child:
         self._link.close()
         self.status.close()
         os.close(self._output)
-

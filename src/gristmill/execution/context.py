@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gristmill.errors import Invalid
 
@@ -17,45 +17,68 @@ if TYPE_CHECKING:
 _EVERY = 0.25  # seconds between two progress messages of one job; the supervisor coalesces further
 
 
+class Host(Protocol):
+    """What a context needs from the process that it lives in."""
+
+    def ledger(self) -> Ledger: ...
+    def report_progress(self, job: int, attempt: int, state: dict[str, Any]) -> None: ...
+
+
 class Context:
     """The job that is running: who it is for, how far it is, and whether it should stop."""
 
     def __init__(
         self,
-        *,
-        job: int = 0,
-        attempt: int = 1,
-        task: str = "",
-        run: int | None = None,
-        pipeline: str | None = None,
-        subject: str | None = None,
-        stage: str | None = None,
-        key: str | None = None,
-        priority: str = "normal",
-        timeout: float | None = None,
+        job: Sequence[Any] = (0, 1, "", None, None, None, None, None, None),
+        run: Sequence[Any] | None = None,
+        stage: Sequence[Any] | None = None,
         started: float = 0.0,
-        ledger: Callable[[], Ledger] | None = None,
-        send_progress: Callable[[int, int, dict[str, Any]], None] | None = None,
+        host: Host | None = None,
     ) -> None:
-        self.job = job  #: the job's id
-        self.attempt = attempt  #: which attempt this is; also its fencing token
-        self.task = task
-        self.run = run  #: the run's id; None for a job on its own
-        self.pipeline = pipeline
-        self.subject = subject
-        self.stage = stage
-        self.key = key  #: the item's key; None outside `each` stages
-        self.priority = priority
-        self.timeout = timeout
-        self.cancelled = False  #: True once someone asked for this job to stop
-        self._started = started or time.monotonic()
-        self._ledger = ledger
-        self._send = send_progress
-        self._sent = 0.0
-        self._state: dict[str, Any] = {}
-        self._phases: dict[str, Phase] = {}
-        self._lock = threading.Lock()
-        self._cancel: Callable[[], object] = lambda: None  # an async job is told at once
+        # Rows as they came over the wire; most jobs never look at most of it.
+        self._job = job  # id, attempt, task, timeout, memory, run, stage, key, arguments
+        self._run_row = run  # pipeline, subject, priority, epoch, arguments
+        self._stage_row = stage  # name, each, stages that it gives items to
+        self._started = started
+        self._host = host
+        self.job: int = job[0]  #: the job's id
+        self.attempt: int = job[1]  #: which attempt this is; also its fencing token
+        self._asked = False  # someone wants this job to stop
+        self._noticed = False  # and its function has seen that
+        self._told: _Told | None = None
+        self._cancel: Callable[[], object] | None = None  # an async job is told at once
+
+    @property
+    def task(self) -> str:
+        return str(self._job[2])
+
+    @property
+    def run(self) -> int | None:
+        """The run's id; None for a job on its own."""
+        run: int | None = self._job[5]
+        return run
+
+    @property
+    def pipeline(self) -> str | None:
+        return self._run_row[0] if self._run_row else None
+
+    @property
+    def subject(self) -> str | None:
+        return self._run_row[1] if self._run_row else None
+
+    @property
+    def stage(self) -> str | None:
+        return self._stage_row[0] if self._stage_row else None
+
+    @property
+    def key(self) -> str | None:
+        """The item's key; None outside `each` stages."""
+        return self._job[7] or None
+
+    @property
+    def timeout(self) -> float | None:
+        timeout: float | None = self._job[3]
+        return timeout
 
     @property
     def deadline(self) -> float | None:
@@ -67,20 +90,31 @@ class Context:
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     @property
+    def cancelled(self) -> bool:
+        """True once someone asked for this job to stop. A function that saw it and returns ends `cancelled`."""
+        self._noticed = self._asked
+        return self._asked
+
+    @property
     def logger(self) -> logging.Logger:
         """What is logged here (or printed) is kept with the attempt if it fails."""
         return logging.getLogger(f"gristmill.job.{self.task}" if self.task else "gristmill.job")
 
     def progress(self, done: float | None = None, total: float | None = None, message: str | None = None) -> None:
         """Says how far this job is. Cheap: call it as often as you like."""
-        self._merge({"done": done, "total": total, "message": message})
+        said = {"done": done, "total": total, "message": message}
+        told = self._telling()
+        with told.lock:
+            told.state.update({name: value for name, value in said.items() if value is not None})
+        self._changed()
 
     def phase(self, name: str, total: int | None = None) -> Phase:
         """A named phase of this job, whose items are reported one by one."""
         if not isinstance(name, str) or not name:
             raise Invalid(f"a phase needs a name, not {name!r}")
-        with self._lock:
-            phase = self._phases.setdefault(name, Phase(self))
+        told = self._telling()
+        with told.lock:
+            phase = told.phases.setdefault(name, Phase(self, told.lock))
         if total is not None:
             phase.total = total
         return phase
@@ -99,46 +133,64 @@ class Context:
             return run(tx, self._run()).stage(stage)
 
     def _open(self) -> Ledger:
-        if self._ledger is None:
+        if self._host is None:
             raise Invalid("this context has no database")
-        return self._ledger()
+        return self._host.ledger()
 
     def _run(self) -> int:
         if self.run is None:
             raise Invalid("a job on its own has no run, and so no stages to read from")
         return self.run
 
-    # ---- progress, as the supervisor wants it
-
-    def _merge(self, values: dict[str, Any]) -> None:
-        with self._lock:
-            self._state.update({name: value for name, value in values.items() if value is not None})
-        self._changed()
+    def _telling(self) -> _Told:
+        if self._told is None:
+            self._told = _Told()
+        return self._told
 
     def _changed(self) -> None:
+        self._telling().dirty = True
+        self._tell()
+
+    def _tell(self) -> None:
+        """Sends what changed, but not too often; the process's listening thread calls this too, for the last change."""
         now = time.monotonic()
-        if self._send is not None and now - self._sent >= _EVERY:
-            self._sent = now
-            self._send(self.job, self.attempt, self._snapshot() or {})
+        told = self._told
+        if self._host is not None and told is not None and told.dirty and now - told.sent >= _EVERY:
+            told.sent, told.dirty = now, False
+            self._host.report_progress(self.job, self.attempt, self._snapshot() or {})
 
     def _snapshot(self) -> dict[str, Any] | None:
         """A copy of what was reported so far; None: nothing."""
-        if not self._state and not self._phases:
+        told = self._told
+        if told is None:
             return None
-        with self._lock:
-            phases = {name: phase._snapshot() for name, phase in self._phases.items()}
-            return {**self._state, "phases": phases} if phases else dict(self._state)
+        with told.lock:
+            phases = {name: phase._snapshot() for name, phase in told.phases.items()}
+            return {**told.state, "phases": phases} if phases else dict(told.state)
 
     def _failed_items(self) -> dict[str, str]:
-        return {key: error for phase in self._phases.values() for key, error in phase._of("failed").items()}
+        phases = self._told.phases.values() if self._told else ()
+        return {key: error for phase in phases for key, error in phase._of("failed").items()}
+
+
+class _Told:
+    """What a job said about its progress."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.state: dict[str, Any] = {}
+        self.phases: dict[str, Phase] = {}
+        self.sent = 0.0
+        self.dirty = False
 
 
 class Phase:
     """Items of one phase of a job. Each report replaces what was said of that item before, in one step."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, lock: threading.Lock) -> None:
         self.total: int | None = None
         self._ctx = ctx
+        self._lock = lock
         self._items: dict[str, tuple[str, str]] = {}  # key: (what became of it, why)
 
     def start(self, key: str) -> None:
@@ -155,7 +207,7 @@ class Phase:
         self._set(key, "failed", str(error) or type(error).__name__)
 
     def _set(self, key: str, what: str, why: str = "") -> None:
-        with self._ctx._lock:
+        with self._lock:
             self._items[str(key)] = (what, why)
         self._ctx._changed()
 

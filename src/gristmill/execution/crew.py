@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 import psutil
+from orjson import Fragment
 
 from gristmill.execution.children import Child, Held
 from gristmill.execution.run import Report
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.emit import Emission, Item
+from gristmill.ledger.exchange import Batch
 from gristmill.ledger.finish import Outcome, Verdict
 from gristmill.ledger.read import RunInfo, StageInfo, TaskInfo
 from gristmill.settings import WorkerSettings
@@ -37,18 +40,6 @@ class Cost:
     def learn(self, seconds: float, jobs: int) -> None:
         self.seconds += 0.3 * (seconds / jobs - self.seconds)
         self.seen += jobs
-
-
-@dataclass
-class Batch:
-    """What the children reported and the ledger does not know yet."""
-
-    emissions: list[Emission] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
-    ended_claims: list[int] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.emissions or self.outcomes or self.ended_claims)
 
 
 @dataclass
@@ -93,7 +84,7 @@ class Crew:
 
     def forget_idle_runs(self) -> None:
         """Keeps what is known about runs and stages from growing for ever. Children remember on their own."""
-        jobs = [held.job for child in self.children for held in child.held.values()]
+        jobs = [held[0] for child in self.children for held in child.held.values()]
         runs, stages = {job.run_id for job in jobs}, {job.stage_id for job in jobs}
         self.known.runs = {n: info for n, info in self.known.runs.items() if n in runs}
         self.known.stages = {n: info for n, info in self.known.stages.items() if n in stages}
@@ -174,42 +165,48 @@ class Crew:
         self._claim_left[claim] = len(jobs)
         now = time.monotonic()
         plain = [job for job in jobs if job.pool == SYNC]
-        shares: list[tuple[float, int, Child, list[Claimed]]] = [(self._load(child), n, child, []) for n, child in enumerate(self._free(SYNC))]
-        heapq.heapify(shares)
-        for job in plain if shares else ():
-            load, n, child, share = shares[0]
-            share.append(job)
-            heapq.heapreplace(shares, (load + self._known_cost(job.queue_id), n, child, share))
-        for _, _, child, share in shares:
+        free = self._free(SYNC)
+        for child, share in zip(free, self._dealt(plain, free), strict=True):
             self._hand(child, share, claim, now)
-        if not shares:
+        if not free:
             self._release(claim, plain)
         together = [job for job in jobs if job.pool == ASYNC and not job.alone]
         if together:
-            child = next((c for c in self.children if c.is_async and not c.alone and not c.retiring), None)
-            self._hand(child or self._spawn(True), together, claim, now)
+            shared = [c for c in self.children if c.is_async and not c.alone and not c.retiring]
+            self._hand(shared[0] if shared else self._spawn(True), together, claim, now)
         for job in jobs:
             if job.pool == ASYNC and job.alone:
                 child = self._spawn(True)
                 child.alone = True
                 self._hand(child, [job], claim, now)
 
+    def _dealt(self, jobs: Sequence[Claimed], children: Sequence[Child]) -> list[list[Claimed]]:
+        """Each job goes to the child with the least work so far."""
+        shares: list[list[Claimed]] = [[] for _ in children]
+        line = [(self._load(child), n) for n, child in enumerate(children)]
+        heapq.heapify(line)
+        for job in jobs if line else ():
+            load, n = line[0]
+            shares[n].append(job)
+            heapq.heapreplace(line, (load + self._known_cost(job.queue_id), n))
+        return shares
+
     def _hand(self, child: Child, jobs: Sequence[Claimed], claim: int, now: float) -> None:
-        frame = []
-        for job in jobs:
-            task = self.known.tasks[job.task_id]
-            timeout, memory = task.spec["timeout"], task.spec["memory_mib"]
-            child.queues.add(job.queue_id)
-            child.held[job.id] = Held(job, claim, task.name, timeout, memory, now)
-            args = None if job.args is None else orjson.Fragment(job.args)
-            frame.append((job.id, job.attempt, task.name, timeout, memory, job.run_id, job.stage_id, job.key, args))
-        if frame:
-            child.send(["jobs", self._new_runs(child, jobs), self._new_stages(child, jobs), frame])
+        if not jobs:
+            return
+        how = {task: (info.name, info.spec["timeout"], info.spec["memory_mib"]) for task, info in self.known.tasks.items()}
+        frame = [
+            (job.id, job.attempt, *how[job.task_id], job.run_id, job.stage_id, job.key, job.args and Fragment(job.args))
+            for job in jobs
+        ]
+        child.held.update({job.id: (job, claim, now) for job in jobs})
+        child.queues.update({job.queue_id for job in jobs})
+        child.send(["jobs", self._new_runs(child, jobs), self._new_stages(child, jobs), frame])
 
     def _new_runs(self, child: Child, jobs: Sequence[Claimed]) -> list[Any]:
         new = {job.run_id for job in jobs if job.run_id is not None} - child.runs
         child.runs |= new
-        return [(number, *run[:4], orjson.Fragment(run.args)) for number in new for run in [self.known.runs[number]]]
+        return [(number, *run[:4], Fragment(run.args)) for number in new for run in [self.known.runs[number]]]
 
     def _new_stages(self, child: Child, jobs: Sequence[Claimed]) -> list[Any]:
         new = {job.stage_id for job in jobs if job.stage_id is not None} - child.stages
@@ -250,23 +247,31 @@ class Crew:
         now = time.monotonic()
         spent: dict[int, list[float]] = {}
         ends = [report[4] for report in reports[1:]] + [at]
-        child.finished += len(reports)
+        done: Counter[int] = Counter()
         for report, end in zip(reports, ends, strict=True):
             held = child.held.pop(report[0], None)
             if held is None:
                 continue
-            if not child.is_async:
-                seconds = spent.setdefault(held.job.queue_id, [0.0, 0])
-                seconds[0] += end - report[4]
-                seconds[1] += 1
+            job, claim, _ = held
+            seconds = spent.setdefault(job.queue_id, [0.0, 0])
+            seconds[0] += end - report[4]
+            seconds[1] += 1
             ran = int((now - report[4]) * 1e6) or 1
-            if len(report) == 5:
-                outcome = Outcome(report[0], report[1], held.job.run_id, Verdict.COMPLETED, report[3], ran)
+            if len(report) == 5 and not self._refused:
+                row = (report[0], report[1], report[3], ran, job.run_id, job.stage_id)
+                self.batch.completed.append(row)
+                done[claim] += 1
             else:
-                outcome = self._outcome(held, Report(*report), ran)
-            self._end(held.claim, outcome)
-        for queue, (seconds, jobs) in spent.items():
-            self.costs.setdefault(queue, Cost(seconds / jobs, 0)).learn(seconds, int(jobs))
+                self._end(claim, self._outcome(held, Report(*report), ran))
+        for claim, jobs in done.items():
+            self._ended(claim, jobs)
+        self._learn(child, spent, len(reports))
+
+    def _learn(self, child: Child, spent: Mapping[int, Sequence[float]], reports: int) -> None:
+        child.finished += reports
+        if not child.is_async:
+            for queue, (seconds, jobs) in spent.items():
+                self.costs.setdefault(queue, Cost(seconds / jobs, 0)).learn(seconds, int(jobs))
         child.recalled = child.recalled and bool(child.held)
         if child.alone and not child.held:
             self._retire(child)
@@ -275,16 +280,16 @@ class Crew:
         verdict = _VERDICTS[report.verdict]
         reason = report.reason
         if verdict is Verdict.CANCELLED and report.job in self._timed_out:
-            verdict, reason = Verdict.TIMEOUT, _timeout_words(held)
-        if report.items and held.job.run_id is not None:
+            verdict, reason = Verdict.TIMEOUT, self._timeout_words(held)
+        if report.items and held[0].run_id is not None:
             items = [Item(*item) for item in report.items]
-            self.batch.emissions.append(Emission(report.job, report.attempt, held.job.run_id, items))
+            self.batch.emissions.append(Emission(report.job, report.attempt, held[0].run_id, items))
         if verdict is Verdict.UNSPENT:
             self.rest_for = max(self.rest_for, report.delay)
         return Outcome(
             report.job,
             report.attempt,
-            held.job.run_id,
+            held[0].run_id,
             verdict,
             report.result,
             ran,
@@ -299,8 +304,8 @@ class Crew:
 
     def _hear_items(self, child: Child, job: int, attempt: int, items: list[list[Any]]) -> None:
         held = child.held.get(job)
-        if held is not None and held.job.run_id is not None:
-            self.batch.emissions.append(Emission(job, attempt, held.job.run_id, [Item(*item) for item in items]))
+        if held is not None and held[0].run_id is not None:
+            self.batch.emissions.append(Emission(job, attempt, held[0].run_id, [Item(*item) for item in items]))
 
     def acknowledge(self, emissions: Iterable[Emission], refused: Mapping[int, str]) -> None:
         """Tells producers that their items are in the ledger, or why not."""
@@ -313,7 +318,7 @@ class Crew:
     def _hear_returned(self, child: Child, jobs: list[int]) -> None:
         for job in jobs:
             if held := child.held.pop(job, None):
-                self._end(held.claim, Outcome(job, held.job.attempt, held.job.run_id, Verdict.RELEASED))
+                self._end(held[1], Outcome(job, held[0].attempt, held[0].run_id, Verdict.RELEASED))
 
     def _end(self, claim: int, outcome: Outcome) -> None:
         """The one place where a job leaves this crew's hands."""
@@ -322,10 +327,11 @@ class Crew:
             outcome = outcome._replace(verdict=Verdict.PERMANENT, reason=reason, result=None, error_class="Invalid")
         self._timed_out.discard(outcome.job)
         self.batch.outcomes.append(outcome)
-        left = self._claim_left[claim] - 1
-        if left:
-            self._claim_left[claim] = left
-        else:
+        self._ended(claim, 1)
+
+    def _ended(self, claim: int, jobs: int) -> None:
+        self._claim_left[claim] -= jobs
+        if not self._claim_left[claim]:
             del self._claim_left[claim]
             self.batch.ended_claims.append(claim)
 
@@ -368,29 +374,29 @@ class Crew:
             if now - started > _STUCK:
                 child.recalled = True
                 child.send(["recall"])
-                cost = self.costs.get(held.job.queue_id)
+                cost = self.costs.get(held[0].queue_id)
                 if cost:
                     cost.seconds = max(cost.seconds, now - started)
             else:
                 return started + _STUCK
-        if held.timeout is None:
-            return now + 3600.0
-        if now >= started + held.timeout and child.current() == current:
-            self._doom(child, job, Verdict.TIMEOUT, _timeout_words(held))
-        return started + held.timeout
+        deadline = started + self._timeout(held)
+        if now >= deadline and child.current() == current:
+            self._doom(child, job, Verdict.TIMEOUT, self._timeout_words(held))
+        return deadline
 
     def _tick_async(self, child: Child, now: float) -> float:
         due = now + 3600.0
         for job, held in child.held.items():
-            if held.timeout is None or job in self._timed_out:
+            if job in self._timed_out:
                 continue
-            if now >= held.given + held.timeout:
+            deadline = held[2] + self._timeout(held)
+            if now >= deadline:
                 self._timed_out.add(job)
                 child.cancelling[job] = now + _ASYNC_GRACE
                 child.send(["cancel", job])
                 due = min(due, now + _ASYNC_GRACE)
             else:
-                due = min(due, held.given + held.timeout)
+                due = min(due, deadline)
         return due
 
     def _kill_at(self, child: Child, job: int, at: float, now: float) -> float:
@@ -400,12 +406,22 @@ class Crew:
         if now >= at:
             held = child.held[job]
             timed_out = job in self._timed_out
-            reason = _timeout_words(held) if timed_out else "it was cancelled, and did not stop by itself"
+            reason = self._timeout_words(held) if timed_out else "it was cancelled, and did not stop by itself"
             self._doom(child, job, Verdict.TIMEOUT if timed_out else Verdict.CANCELLED, reason)
         return at
 
+    def _spec(self, held: Held) -> dict[str, Any]:
+        return self.known.tasks[held[0].task_id].spec
+
+    def _timeout(self, held: Held) -> float:
+        """Seconds; infinity: no limit."""
+        return self._spec(held)["timeout"] or float("inf")
+
+    def _timeout_words(self, held: Held) -> str:
+        return f"it was stopped at its time limit of {self._timeout(held):g} s"
+
     def _memory_limit(self, child: Child) -> int:
-        limits = [held.memory_mib for held in child.held.values() if held.memory_mib]
+        limits = [memory for held in child.held.values() if (memory := self._spec(held)["memory_mib"])]
         if self._settings.memory_mib:
             limits.append(self._settings.memory_mib)
         return min(limits, default=0)
@@ -458,9 +474,9 @@ class Crew:
         current = child.current()
         how, log = child.died(), child.output()
         for job, held in child.held.items():
-            base = Outcome(job, held.job.attempt, held.job.run_id, Verdict.RELEASED)
+            base = Outcome(job, held[0].attempt, held[0].run_id, Verdict.RELEASED)
             if doomed is not None and job == doomed[0]:
-                ran = int((time.monotonic() - (current[1] if current else held.given)) * 1e6)
+                ran = int((time.monotonic() - (current[1] if current else held[2])) * 1e6)
                 base = base._replace(verdict=doomed[1], reason=doomed[2], log=log, ran=ran)
             elif doomed is None and current is not None and job == current[0]:
                 ran = int((time.monotonic() - current[1]) * 1e6)
@@ -468,7 +484,7 @@ class Crew:
             elif doomed is None and child.is_async:
                 suspect = len(child.held) > 1
                 base = base._replace(alone=True) if suspect else base._replace(verdict=Verdict.CRASH, reason=how, log=log)
-            self._end(held.claim, base)
+            self._end(held[1], base)
         child.held = {}
         child.close()
 
@@ -486,7 +502,3 @@ class Crew:
         self.lease_deadline = deadline
         for child in self.children:
             child.status.live_until(deadline)
-
-
-def _timeout_words(held: Held) -> str:
-    return f"it was stopped at its time limit of {held.timeout:g} s"

@@ -68,7 +68,9 @@ class Emitter:
     def _checked(self, args: Mapping[str, Any], stage: str | None) -> str | None:
         """An item's arguments, as every stage that gets it wants them."""
         if stage is not None and stage not in self._targets:
-            raise Invalid(f"an item names stage {stage!r}, which gets no items from here{did_you_mean(stage, self._targets)}")
+            raise Invalid(
+                f"an item names stage {stage!r}, which gets no items from here{did_you_mean(stage, self._targets)}"
+            )
         targets = [self._targets[stage]] if stage is not None else list(self._targets.values())
         known = {name for task in targets for name in task.parameters.by_name}
         for name in args:

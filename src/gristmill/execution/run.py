@@ -33,20 +33,30 @@ class Report(NamedTuple):
     items: Any = None  # the last items that it emitted
 
 
-def succeeded(ctx: Context, value: Any, started: float, items: Any = None) -> Report:
-    """The report of a function that returned."""
+def succeeded(ctx: Context, value: Any, started: float, items: Any = None) -> tuple[Any, ...]:
+    """The report of a function that returned. Most say only that, so theirs has only the first five fields."""
+    if ctx._noticed:
+        return cancelled(ctx, started)
     result = None if value is None else encode(value, "the result")
     progress = ctx._snapshot()
     if progress is None and items is None:
-        return Report(ctx.job, ctx.attempt, "completed", result, started)
+        return (ctx.job, ctx.attempt, "completed", result, started)
     failed = ctx._failed_items()
     verdict = "completed_with_errors" if failed else "completed"
     reason = f"{len(failed)} failed: {', '.join(list(failed)[:5])}" if failed else None
-    return Report(ctx.job, ctx.attempt, verdict, result, started, progress, reason, items=items)
+    return tuple(Report(ctx.job, ctx.attempt, verdict, result, started, progress, reason, items=items))
 
 
-def failed(ctx: Context, error: BaseException, started: float, log: Callable[[], str | None]) -> Report:
+def cancelled(ctx: Context, started: float) -> tuple[Any, ...]:
+    return tuple(Report(ctx.job, ctx.attempt, "cancelled", None, started, ctx._snapshot()))
+
+
+def failed(ctx: Context, error: BaseException, started: float, log: Callable[[], str | None]) -> tuple[Any, ...]:
     """The report of a function that raised: an outcome that it chose, or an error."""
+    return tuple(_failed(ctx, error, started, log))
+
+
+def _failed(ctx: Context, error: BaseException, started: float, log: Callable[[], str | None]) -> Report:
     base = Report(ctx.job, ctx.attempt, "error", None, started, ctx._snapshot())
     if isinstance(error, Outcome):
         return _chosen(base, error, log)

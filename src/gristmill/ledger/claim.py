@@ -79,7 +79,7 @@ def claim(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) -
         for lane in want.lanes:
             if most <= 0:
                 break
-            got = tx.all(_CLAIM, worker=worker, most=most, **_where(lane))
+            got = tx.tuples(_CLAIM, worker=worker, most=most, **_where(lane))
             if len(got) < most:
                 empty.append(lane)
             jobs += map(Claimed._make, got)

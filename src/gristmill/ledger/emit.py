@@ -81,13 +81,14 @@ def emit(tx: Tx, worker: int, emissions: Sequence[Emission]) -> dict[int, str]:
 
 
 def _rows(emission: Emission, producer: Any, targets: Sequence[Any], priority: int) -> list[tuple[Any, ...]]:
-    return [
-        (emission.run, target.id, producer.id, producer.attempt, target.task_id, target.queue_id, target.pool, priority)
-        + (_path(producer, item.key), item.args)
-        for item in emission.items
-        for target in targets
-        if item.stage is None or item.stage == target.name
-    ]
+    rows = []
+    for item in emission.items:
+        path = _path(producer, item.key)
+        for to in targets:
+            if item.stage is None or item.stage == to.name:
+                origin = (emission.run, to.id, producer.id, producer.attempt)
+                rows.append((*origin, to.task_id, to.queue_id, to.pool, priority, path, item.args))
+    return rows
 
 
 def _path(producer: Any, key: str) -> str:

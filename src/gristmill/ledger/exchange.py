@@ -6,13 +6,45 @@ One commit instead of three: on both databases the commit is what costs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
 from gristmill.ledger.claim import Taken, Want, claim
 from gristmill.ledger.emit import Emission, emit
-from gristmill.ledger.finish import Outcome, Verdict, finish
+from gristmill.ledger.finish import Completed, Outcome, Verdict, finish
 from gristmill.ledger.store import Tx
+
+
+@dataclass
+class Batch:
+    """What a worker's children reported and the ledger does not know yet."""
+
+    emissions: list[Emission] = field(default_factory=list)
+    completed: list[Completed] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    ended_claims: list[int] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.emissions or self.completed or self.outcomes or self.ended_claims)
+
+    def add(self, other: Batch) -> None:
+        self.emissions += other.emissions
+        self.completed += other.completed
+        self.outcomes += other.outcomes
+        self.ended_claims += other.ended_claims
+
+    def jobs(self) -> list[int]:
+        """The jobs whose end is in here."""
+        return [row[0] for row in self.completed] + [outcome.job for outcome in self.outcomes]
+
+    def spelled_out(self) -> Batch:
+        """The same with every plain completion as an outcome: slower, but each one is answered for itself."""
+        plain = [
+            Outcome(job, attempt, run, Verdict.COMPLETED, result, ran)
+            for job, attempt, result, ran, run, _ in self.completed
+        ]
+        return Batch(self.emissions, [], self.outcomes + plain, self.ended_claims)
 
 
 class Exchanged(NamedTuple):
@@ -22,18 +54,13 @@ class Exchanged(NamedTuple):
 
 
 def exchange(
-    tx: Tx,
-    worker: int,
-    emissions: Sequence[Emission] = (),
-    outcomes: Sequence[Outcome] = (),
-    ended_claims: Sequence[int] = (),
-    wants: Sequence[Want] = (),
-    room: Mapping[int, int] = MappingProxyType({}),
+    tx: Tx, worker: int, batch: Batch, wants: Sequence[Want] = (), room: Mapping[int, int] = MappingProxyType({})
 ) -> Exchanged:
-    refused_items = emit(tx, worker, emissions) if emissions else {}
+    outcomes: Sequence[Outcome] = batch.outcomes
+    refused_items = emit(tx, worker, batch.emissions) if batch.emissions else {}
     if refused_items:
         outcomes = [_refused(o, refused_items[o.job]) if o.job in refused_items else o for o in outcomes]
-    refused = finish(tx, worker, outcomes, ended_claims) if outcomes or ended_claims else []
+    refused = finish(tx, worker, outcomes, batch.completed, batch.ended_claims) if batch else []
     taken = claim(tx, worker, wants, room) if wants else Taken(None, [], [])
     return Exchanged(refused_items, refused, taken)
 

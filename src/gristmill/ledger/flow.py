@@ -38,7 +38,9 @@ _ADD_JOB = Sql(
     "INSERT INTO gm_job (run_id, stage_id, key, task_id, queue_id, pool, priority, state, ready, created_at)"
     f" VALUES (:run, :stage, '', :task, :queue, :pool, :priority, {State.QUEUED:d}, {{next}}, {{now}})"
 )
-_STOP = Sql("UPDATE gm_run SET stop = :stop, stop_by = :by, reason = :reason, error = :error WHERE id = :run AND stop IS NULL")
+_STOP = Sql(
+    "UPDATE gm_run SET stop = :stop, stop_by = :by, reason = :reason, error = :error WHERE id = :run AND stop IS NULL"
+)
 _END = Sql("UPDATE gm_run SET state = :state, error = :error, finished_at = {now} WHERE id = :run")
 _LAST_RUN = Sql("UPDATE gm_subject SET last_run_id = :run WHERE id = :subject")
 _LAST_GOOD_RUN = Sql("UPDATE gm_subject SET last_run_id = :run, last_good_run_id = :run WHERE id = :subject")
@@ -53,16 +55,16 @@ class Change(NamedTuple):
     state: int
 
 
-def lock_runs(tx: Tx, ids: Iterable[int]) -> dict[int, Any]:
-    """Locks runs in the order of their ids. The lock of a run covers all its stages."""
-    wanted = sorted(set(ids))
+def lock_runs(tx: Tx, ids: Iterable[int | None]) -> dict[int, Any]:
+    """Locks runs in the order of their ids (None: a job on its own). The lock of a run covers all its stages."""
+    wanted = sorted({run for run in ids if run is not None})
     return {row.id: row for row in tx.all(_LOCK_RUNS, ids=wanted)} if wanted else {}
 
 
-def tally(tx: Tx, changes: Iterable[Change]) -> None:
+def tally(tx: Tx, changes: Mapping[Change, int]) -> None:
     """Counts items that became terminal, and lets every run whose stage is full move on. Runs are locked already."""
     counts: dict[int, Counter[int]] = {}
-    for (stage, state), number in Counter(changes).items():
+    for (stage, state), number in changes.items():
         counts.setdefault(stage, Counter())[state] = number
     if not counts:
         return

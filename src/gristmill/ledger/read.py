@@ -113,9 +113,7 @@ def run(tx: Tx, number: int) -> Run:
     found = runs(tx, {"r.id = :id": {"id": number}}, 1)
     if not found:
         raise NotFound(f"there is no run {number}")
-    results = {
-        row.name: orjson.loads(row.result) for row in tx.all(_PLAIN_RESULTS, run=number) if row.result is not None
-    }
+    results = {row.name: orjson.loads(row.result) for row in tx.all(_PLAIN_RESULTS, run=number) if row.result is not None}
     return Run(**{**vars(found[0]), "results": results})
 
 

@@ -1,11 +1,11 @@
 """One text for both databases: named parameters, and a few fragments where the dialects differ.
 
-    {now}                     the database's clock, or the test's, in microseconds
-    {lock} {share} {exclusive} {skip}   row locks (nothing on SQLite: a transaction that writes is alone there)
-    {next}                    the next place in the line
-    {in name}                 `= ANY(list)`
-    {one_of SELECT …}         `= ANY(ARRAY(SELECT …))`: PostgreSQL must run a locking sub-select exactly once
-    {rows f: id bigint, …}    a list of tuples as a table
+{now}                     the database's clock, or the test's, in microseconds
+{lock} {share} {exclusive} {skip}   row locks (nothing on SQLite: a transaction that writes is alone there)
+{next}                    the next place in the line
+{in name}                 `= ANY(list)`
+{one_of SELECT …}         `= ANY(ARRAY(SELECT …))`: PostgreSQL must run a locking sub-select exactly once
+{rows f: id bigint, …}    a list of tuples as a table
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Compiled:
         if self.postgres:
             for name, columns in self.tables.items():
                 rows: Sequence[Sequence[Any]] = values.pop(name)
-                for column, data in zip(columns, zip(*rows, strict=True), strict=True):
+                for column, data in zip(columns, zip(*rows, strict=True), strict=False):  # a row may have more than is used
                     values[f"{name}__{column}"] = list(data)
             return values
         for name in (*self.lists, *self.tables):

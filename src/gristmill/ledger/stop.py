@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import orjson
@@ -48,7 +49,8 @@ _END_WAITING = Sql(
     f" finished_at = {{now}} WHERE id = :run AND state = {State.WAITING:d}"
 )
 _CLOSE_ALL = Sql(
-    f"UPDATE gm_stage SET state = {StageState.CLOSED:d}, outcome = {State.CANCELLED:d}, closed_at = {{now}} WHERE run_id = :run"
+    f"UPDATE gm_stage SET state = {StageState.CLOSED:d}, outcome = {State.CANCELLED:d}, closed_at = {{now}}"
+    " WHERE run_id = :run"
 )
 
 
@@ -91,8 +93,8 @@ def sweep(tx: Tx, run: int, stage: int, first: str = "", most: int = 1000) -> st
         return None
     following: str | None = tx.value(_NEXT_KEYS, stage=stage, after=first, most=most)
     reason = row.error or row.reason or "the run was stopped"
-    changed = [flow.Change(*c) for c in tx.all(_SWEEP, stage=stage, first=first, last=following, reason=reason)]
-    flow.tally(tx, changed)
+    changed = tx.all(_SWEEP, stage=stage, first=first, last=following, reason=reason)
+    flow.tally(tx, Counter(flow.Change(*change) for change in changed))
     return following
 
 
@@ -109,7 +111,7 @@ def cancel_job(tx: Tx, job: int, *, by: str, reason: str | None = None) -> State
         current = tx.one(_JOB, job=job)
         raise Refused(f"job {job} is {State(current.state).word if current else 'gone'} already")
     audit(tx, by, "job.cancel", f"job {job}", reason=reason)
-    flow.tally(tx, [flow.Change(*c) for c in changed if c.stage_id is not None])
+    flow.tally(tx, Counter(flow.Change(*change) for change in changed if change.stage_id is not None))
     return was
 
 

@@ -35,9 +35,7 @@ _HEARTBEAT = Sql(
     "UPDATE gm_worker SET heartbeat_at = {now}, lease_until = {now} + :lease"
     f" WHERE id = :worker AND state = {WorkerState.ACTIVE:d}"
 )
-_LEAVE = Sql(
-    f"UPDATE gm_worker SET state = {WorkerState.STOPPED:d} WHERE id = :worker AND state = {WorkerState.ACTIVE:d}"
-)
+_LEAVE = Sql(f"UPDATE gm_worker SET state = {WorkerState.STOPPED:d} WHERE id = :worker AND state = {WorkerState.ACTIVE:d}")
 _LEAVE_CLAIMS = Sql("DELETE FROM gm_claim WHERE worker_id = :worker")
 _EXPIRED = Sql(f"SELECT id FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND lease_until < {{now}} ORDER BY id")
 _ON_HOST = Sql(f"SELECT id, pid, born FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND host = :host")
@@ -51,7 +49,7 @@ _HELD = Sql(
     f"SELECT id, attempt, run_id FROM gm_job WHERE id {{in ids}} AND state = {State.IN_PROGRESS:d} AND worker_id = :worker"
 )
 _ASKED = Sql(
-    f"SELECT j.id FROM gm_job j LEFT JOIN gm_run r ON r.id = j.run_id WHERE j.id {{in ids}} AND j.worker_id = :worker"
+    "SELECT j.id FROM gm_job j LEFT JOIN gm_run r ON r.id = j.run_id WHERE j.id {in ids} AND j.worker_id = :worker"
     " AND (j.cancel OR r.stop IS NOT NULL)"
 )
 

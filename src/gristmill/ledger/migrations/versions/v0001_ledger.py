@@ -108,10 +108,10 @@ def upgrade() -> None:
         sa.Column("error", sa.Text(), nullable=True),
         sa.Column("error_class", sa.Text(), nullable=True),
         sa.Column("progress", sa.Text(), nullable=True),
-        sa.CheckConstraint("(finished_at IS NULL) = (state < 2)", name="gm_job_finished"),
-        sa.CheckConstraint("(worker_id IS NULL) = (state <> 1)", name="gm_job_held_in_progress"),
-        sa.CheckConstraint("ready IS NULL OR state = 0", name="gm_job_ready_is_queued"),
-        sa.CheckConstraint("run_at IS NULL OR (state = 0 AND ready IS NULL)", name="gm_job_delayed_is_queued"),
+        sa.CheckConstraint(
+            "CASE state WHEN 0 THEN worker_id IS NULL AND finished_at IS NULL AND (ready IS NULL OR run_at IS NULL) WHEN 1 THEN worker_id IS NOT NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NULL ELSE worker_id IS NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NOT NULL END",
+            name="gm_job_by_state",
+        ),
         sa.PrimaryKeyConstraint("id"),
         postgresql_with={"fillfactor": "70"},
     )

@@ -1,0 +1,17 @@
+"""The `gristmill` command: parse, call one function of the mill, print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The entry point. Everything is imported inside, so that Ctrl-C is answered quietly from the first moment."""
+    try:
+        from gristmill.cli.exits import run
+
+        code = run(argv)
+    except KeyboardInterrupt:
+        code = 130
+    sys.exit(code)

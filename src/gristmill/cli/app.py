@@ -1,0 +1,185 @@
+"""What all commands share: the database, the application, and how a mistyped word is answered."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gristmill.errors import Invalid, did_you_mean
+
+if TYPE_CHECKING:
+    from gristmill.mill import Mill
+    from gristmill.pipeline import Registry
+
+HOW_TO_NAME_AN_APP = (
+    "name one with -A FILE_OR_MODULE, with GRISTMILL_APP,"
+    ' or with app = "FILE_OR_MODULE" under [tool.gristmill] in pyproject.toml'
+)
+
+
+@dataclass
+class Place:
+    """Where a command works: what was given for the database and the application, opened when it is needed."""
+
+    app: str | None = None
+    database: str | None = None
+
+    @property
+    def url(self) -> str:
+        from gristmill.settings import database_url
+
+        return database_url(self.database)
+
+    @contextmanager
+    def reading(self) -> Iterator[Mill]:
+        """The mill without an application. A typo in a file's name would make a new one: that is said aloud."""
+        with self.working() as mill:
+            yield mill
+
+    @contextmanager
+    def working(self, *apps: Registry) -> Iterator[Mill]:
+        from gristmill.mill import Mill
+
+        new = not apps and self.is_new_file()
+        with Mill.open(self.url, *apps) as mill:
+            if new:
+                click.echo(f"note: {self.shown()} was not there; it is a new, empty database", err=True)
+            yield mill
+
+    def is_new_file(self) -> bool:
+        from gristmill.ledger.store import parse_url
+
+        url = parse_url(self.url)
+        return url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists()
+
+    def shown(self) -> str:
+        from gristmill.ledger.store import parse_url, shown
+
+        return shown(parse_url(self.url))
+
+    def registry(self) -> Registry:
+        """The application: as given, from the environment, from pyproject.toml, or from installed packages."""
+        from gristmill.execution.load import load_app
+
+        given = self.app or os.environ.get("GRISTMILL_APP") or _app_of_project(Path.cwd())
+        if given:
+            return load_app(given)
+        return _installed_apps()
+
+
+def _app_of_project(start: Path) -> str | None:
+    """`app` under [tool.gristmill] in the nearest pyproject.toml that has that table."""
+    import tomllib
+
+    for folder in (start, *start.parents):
+        file = folder / "pyproject.toml"
+        if not file.is_file():
+            continue
+        try:
+            settings = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("gristmill")
+        except (OSError, ValueError) as error:
+            raise Invalid(f"cannot read {file}: {error}") from None
+        if settings is not None:
+            return _project_app(settings, file)
+    return None
+
+
+def _project_app(settings: Any, file: Path) -> str | None:
+    app = settings.get("app") if isinstance(settings, dict) else None
+    if app is None:
+        return None
+    if not isinstance(app, str) or not app:
+        raise Invalid(f"{file}: app under [tool.gristmill] is the name of a file or module, not {app!r}")
+    if app.endswith(".py") or "/" in app:
+        return str(file.parent / app)
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    return app
+
+
+def _installed_apps() -> Registry:
+    from importlib.metadata import entry_points
+
+    from gristmill.execution.load import load_app
+    from gristmill.pipeline import Registry
+
+    found = {point.module for point in entry_points(group="gristmill.apps")}
+    if not found:
+        raise Invalid(f"no application was given; {HOW_TO_NAME_AN_APP}")
+    registry = Registry()
+    for module in sorted(found):
+        app = load_app(module)
+        for part in (*app.pipelines.values(), *app.tasks.values()):
+            registry.add(part)
+    return registry
+
+
+# ---- the options, on every level
+
+
+def _remember(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is None:
+        return
+    if not value.strip():
+        raise click.BadParameter("must not be empty", ctx=ctx, param=parameter)
+    setattr(ctx.ensure_object(Place), str(parameter.name), value)
+
+
+def place_options(*, app_is_needed: bool) -> list[click.Parameter]:
+    return [
+        click.Option(
+            ["-A", "--app"],
+            metavar="APP",
+            help="Your code: a Python file or a module.",
+            expose_value=False,
+            callback=_remember,
+            hidden=not app_is_needed,
+        ),
+        click.Option(
+            ["--database"],
+            metavar="URL",
+            help="sqlite:///FILE or postgresql://HOST/NAME.",
+            expose_value=False,
+            callback=_remember,
+        ),
+    ]
+
+
+class Command(click.Command):
+    """Takes --app and --database too: nobody remembers that options of the whole come before the command."""
+
+    def __init__(self, *args: Any, needs_app: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += place_options(app_is_needed=needs_app)
+
+
+class Group(click.Group):
+    """Commands in the order they were added, and a hint for one that is mistyped."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += place_options(app_is_needed=self.name == "gristmill")
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0]
+        if self.get_command(ctx, word) is None and not word.startswith("-"):
+            ctx.fail(f"{ctx.command_path} has no command {word!r}{did_you_mean(word, self.commands)}")
+        return super().resolve_command(ctx, args)
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+pass_place = click.make_pass_decorator(Place, ensure=True)
+as_json = click.option("--json", "json_wanted", is_flag=True, help="One JSON document.")

@@ -1,0 +1,102 @@
+"""How a command ends: which error gives which exit code, and the one line that is said about it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from gristmill.errors import AppError, DatabaseError, GristmillError, Invalid, NotFound
+
+OK = 0
+FAILED = 1  # refused, failed, not found
+WITH_ERRORS = 2  # only `start --wait`: the run completed, some items did not
+USAGE = 64  # EX_USAGE of sysexits.h
+UNAVAILABLE = 69  # EX_UNAVAILABLE
+INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+PIPE_CLOSED = 141  # 128 + SIGPIPE: who read our output has left
+
+AFTER_WAIT = {"completed": OK, "completed_with_errors": WITH_ERRORS}  # any other end of a run: FAILED
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; says its exit code. Nothing is raised but KeyboardInterrupt before it begins."""
+    from gristmill.cli.commands import gristmill
+
+    _print_anything()
+    try:
+        result = gristmill.main(argv, prog_name="gristmill", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else OK
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        _stop_printing()
+        return PIPE_CLOSED
+    except Exception as error:
+        return _explain(error)
+
+
+def code_of(error: Exception) -> int:
+    if isinstance(error, click.UsageError | AppError):
+        return USAGE
+    if isinstance(error, Invalid):
+        return FAILED if isinstance(error, NotFound) else USAGE
+    return UNAVAILABLE if isinstance(error, DatabaseError) else FAILED
+
+
+def message_of(error: Exception) -> str:
+    """One line that says what is wrong and what to do."""
+    if isinstance(error, click.UsageError):
+        return _usage_message(error)
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, GristmillError):
+        return str(error)
+    if isinstance(error, OSError):
+        return str(error)
+    return f"this is a bug in Gristmill: {type(error).__name__}: {error}; GRISTMILL_DEBUG=1 shows where"
+
+
+def _usage_message(error: click.UsageError) -> str:
+    if isinstance(error, click.NoSuchOption):
+        close = error.possibilities
+        return f"no such option {error.option_name!r}" + (f"; did you mean {close[0]!r}?" if close else _see_help(error))
+    message = error.format_message().rstrip(".")
+    return message if "did you mean" in message else message + _see_help(error)
+
+
+def _see_help(error: click.UsageError) -> str:
+    return f"; see {error.ctx.command_path} --help" if error.ctx else ""
+
+
+def _explain(error: Exception) -> int:
+    if os.environ.get("GRISTMILL_DEBUG") == "1":
+        traceback.print_exception(error)
+    lines = [line.strip() for line in message_of(error).splitlines() if line.strip()]
+    try:
+        click.echo(f"Error: {' '.join(lines)}", err=True)
+        sys.stdout.flush()
+    except OSError:
+        _stop_printing()
+    return code_of(error)
+
+
+def _print_anything() -> None:
+    """Names come from anywhere; a terminal that cannot show one of their characters shows a question mark."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _stop_printing() -> None:
+    """Python flushes once more when it exits, and would complain about what cannot be written then either."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,205 @@
+"""Printing: tables, ages, states. Coloured and cut to the width on a terminal, plain and complete elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+STYLES = {
+    "completed": "green",
+    "completed_with_errors": "yellow",
+    "failed": "bold red",
+    "cancelled": "magenta",
+    "skipped": "cyan",
+    "in_progress": "bold blue",
+    "open": "bold blue",
+    "sealed": "bold blue",
+    "waiting": "dim",
+    "paused": "yellow",
+    "lost": "bold red",
+    "active": "green",
+}
+
+
+def document(value: Any) -> None:
+    """One JSON document on stdout."""
+    from gristmill.model import to_json
+
+    plain = (sys.stdout.encoding or "ascii").lower().replace("-", "") != "utf8"
+    click.echo(json.dumps(to_json(value), indent=2, ensure_ascii=plain))
+
+
+def line(text: str = "") -> None:
+    click.echo(clean(text))
+
+
+def note(text: str) -> None:
+    """Something for the person, not for the program that reads our output."""
+    click.echo(f"note: {clean(text)}", err=True)
+
+
+def heading(text: str, state: str = "", rest: str = "") -> None:
+    """`run 3  wordcount books  completed  (unchanged)`."""
+    if not is_terminal(sys.stdout):
+        return line("  ".join(part for part in (text, state, rest) if part))
+    from rich.text import Text
+
+    parts = [Text(clean(text), "bold")]
+    parts += [Text(state, STYLES.get(state, ""))] if state else []
+    parts += [Text(clean(rest))] if rest else []
+    return console().print(Text("  ").join(parts), soft_wrap=True)
+
+
+def facts(pairs: Iterable[tuple[str, str | None]]) -> None:
+    """Names and values, aligned; what has no value is left out."""
+    known = [(name, value) for name, value in pairs if value]
+    width = max((len(name) for name, _ in known), default=0)
+    for name, value in known:
+        line(f"  {name:<{width}}  {value}")
+
+
+def block(text: str, indent: str = "    ") -> None:
+    """Several lines as they are: a traceback, a log."""
+    for part in text.rstrip("\n").split("\n"):
+        click.echo(indent + clean(part))
+
+
+# ---- tables
+
+
+@dataclass(frozen=True)
+class Column:
+    title: str
+    right: bool = False  # numbers
+    free: bool = False  # text of any length: on a terminal it gives way to the others
+
+    def aligned(self, text: str, width: int) -> str:
+        space = " " * (width - _width(text))
+        return space + text if self.right else text + space
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], indent: str = "") -> None:
+    cells = [[clean(cell) for cell in row] for row in rows]
+    if is_terminal(sys.stdout):
+        _rich_table(columns, cells, indent)
+    else:
+        _plain_table(columns, cells, indent)
+
+
+def _plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], indent: str) -> None:
+    lines = [[column.title.upper() for column in columns], *rows]
+    widths = [max(_width(cells[n]) for cells in lines) for n in range(len(columns))]
+    for cells in lines:
+        aligned = [column.aligned(cell, width) for column, cell, width in zip(columns, cells, widths, strict=True)]
+        click.echo((indent + "  ".join(aligned)).rstrip())
+
+
+def _rich_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], indent: str) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        made.add_column(column.title.upper(), justify="right" if column.right else "left", no_wrap=not column.free)
+    for row in rows:
+        made.add_row(*(_cell(column, cell) for column, cell in zip(columns, row, strict=True)))
+    console().print(Padding(made, (0, 0, 0, len(indent))))
+
+
+def _cell(column: Column, text: str) -> Text:
+    from rich.text import Text
+
+    style = STYLES.get(text, "") if column.title in {"state", "outcome"} else ""
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """rich, for text that is never markup: keys and errors may hold square brackets."""
+    from rich.console import Console
+
+    return Console(file=stream or sys.stdout, markup=False, highlight=False, emoji=False)
+
+
+# ---- words
+
+
+def clean(text: str) -> str:
+    """Text from a job on one line: what would steer the terminal is shown, not obeyed."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if c in "\n\t\r" else f"\\x{ord(c):02x}" for c in text)
+
+
+def first_line(text: str | None) -> str:
+    lines = (text or "").strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def short(value: Any, most: int = 200) -> str:
+    """A value as JSON, cut."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def assignments(args: Mapping[str, Any] | None) -> str:
+    return "  ".join(f"{name}={short(value, 100)}" for name, value in (args or {}).items())
+
+
+def count(number: int) -> str:
+    return f"{number:,}" if number else "0"
+
+
+def plural(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def span(seconds: float) -> str:
+    """`0.4 s`, `42 s`, `3 min`, `5 h`, `12 d`."""
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f} s"
+    for size, unit, limit in ((1, "s", 99.5), (60, "min", 99.5 * 60), (3600, "h", 48 * 3600)):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def between(start: datetime | None, end: datetime | None) -> str:
+    return span((end - start).total_seconds()) if start and end else ""
+
+
+def age(at: datetime | None) -> str:
+    """`3 min ago`, `in 5 min`, `just now`."""
+    if at is None:
+        return ""
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    if abs(seconds) < 1:
+        return "just now"
+    words = span(round(abs(seconds))).replace(".0 s", " s")
+    return f"{words} ago" if seconds > 0 else f"in {words}"
+
+
+def moment(at: datetime | None) -> str:
+    """The age, and the time on this machine's clock."""
+    return f"{age(at)}  ({at.astimezone():%Y-%m-%d %H:%M:%S})" if at else ""

@@ -19,8 +19,10 @@ log = logging.getLogger("gristmill.housekeeping")
 
 _SWEEP_AGAIN = 15.0  # seconds until a stopped run is swept once more: for jobs that were just being claimed
 _STRAYS_EVERY = 30.0
+_READY = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND pool = :pool LIMIT 1")
 _LEFT = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} LIMIT 1")
-_DELAYED_LEFT = Sql("SELECT 1 FROM gm_job WHERE run_at IS NOT NULL AND queue_id {in ids} LIMIT 1")
+_DELAYED_READY = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND pool = :pool LIMIT 1")
+_LEFT = Sql("SELECT 1 FROM gm_job WHERE run_at IS NOT NULL AND queue_id {in ids} LIMIT 1")
 
 
 class Seen(NamedTuple):
@@ -76,6 +78,11 @@ class Housekeeping:
             log.warning("%d jobs were in this worker's name but not in its hands: released", strays)
         self.strays_possible = False
         self._strays_at = now + _STRAYS_EVERY
+
+    def work_waits(self, queues: Sequence[int], pool: int) -> bool:
+        """Is there a ready job of this pool?"""
+        with self.ledger.reading() as tx:
+            return tx.one(_READY, ids=list(queues), pool=pool) is not None
 
     def nothing_left(self, tx: Tx, ids: Sequence[int], drained: bool) -> bool:
         """Nothing is ready in these queues, and, if asked, nothing is delayed and no run is being stopped."""

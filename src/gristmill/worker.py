@@ -333,6 +333,8 @@ class Worker:
             idle = self.crew.idle(pool)
             spare = self.crew.spare_seconds() if pool == SYNC and not self.settings.strict else 0.0
             if not idle and not spare:
+                if pool == SYNC:
+                    self._grow()
                 continue
             lanes = {q.id: found for q in self._queues if not q.paused and (found := self._lanes(q.id, pool, now))}
             shares = {} if self.settings.strict else self._share_out(lanes.keys(), pool, idle, spare)
@@ -342,6 +344,14 @@ class Worker:
             wants += probes + [Want(pool, n, lanes[q]) for q, n in shares.items()]
             wants += [Want(pool, room[pool], lanes[q]) for q in self._in_order(lanes)]
         return wants, room
+
+    def _grow(self) -> None:
+        """All children are busy: one more, if there may be and if there is work for it."""
+        if self.crew.may_grow and not self.crew.starting:
+            if self.house.work_waits([q.id for q in self._queues if not q.paused], SYNC):
+                self.crew.grow()
+            else:
+                self._look = False
 
     def _in_order(self, queues: Iterable[int]) -> list[int]:
         """Strictly: as given, else by weight. Otherwise the order does not matter."""

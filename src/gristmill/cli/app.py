@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,8 +116,10 @@ def _installed_apps() -> Registry:
     registry = Registry()
     for module in sorted(found):
         app = load_app(module)
-        for part in (*app.pipelines.values(), *app.tasks.values()):
-            registry.add(part)
+        for pipeline in app.pipelines.values():
+            registry.add(pipeline)
+        for task in app.tasks.values():
+            registry.add(task)
     return registry
 
 
@@ -178,8 +180,6 @@ class Group(click.Group):
             ctx.fail(f"{ctx.command_path} has no command {word!r}{did_you_mean(word, self.commands)}")
         return super().resolve_command(ctx, args)
 
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 pass_place = click.make_pass_decorator(Place, ensure=True)
 as_json = click.option("--json", "json_wanted", is_flag=True, help="One JSON document.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, TextIO
@@ -102,9 +102,9 @@ def _over(runs: Sequence[Run]) -> bool:
     return all(run.terminal for run in runs)
 
 
-def _with_lines(look: Look, pauses: object, stream: TextIO) -> list[Run]:
+def _with_lines(look: Look, pauses: Iterator[float], stream: TextIO) -> list[Run]:
     lines = Lines(stream)
-    for pause in pauses:  # type: ignore[attr-defined]
+    for pause in pauses:
         runs = look()
         lines.show(runs, time.monotonic())
         if _over(runs):
@@ -113,12 +113,12 @@ def _with_lines(look: Look, pauses: object, stream: TextIO) -> list[Run]:
     raise AssertionError("the pauses never end")
 
 
-def _with_bars(look: Look, pauses: object, console: Console, stay: bool) -> list[Run]:
+def _with_bars(look: Look, pauses: Iterator[float], console: Console, stay: bool) -> list[Run]:
     from rich.live import Live
 
     pace = Pace()
     with Live(console=console, auto_refresh=False, transient=stay) as live:
-        for pause in pauses:  # type: ignore[attr-defined]
+        for pause in pauses:
             runs = look()
             pace.look(runs, time.monotonic())
             live.update(picture(runs, pace, console), refresh=True)

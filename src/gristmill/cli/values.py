@@ -7,7 +7,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,86 +38,64 @@ def seconds(text: str) -> float | None:
     return total if text and total <= _MOST_SECONDS else None
 
 
-class Duration(click.ParamType):
+def duration(text: str) -> float:
     """Seconds, from `90`, `10m`, `2h`, `1d`."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = seconds(str(value).strip().lower())
-        if found is None:
-            self.fail(f"{value!r} is not a duration; write 90, 10m, 2h or 1d", param, ctx)
-        return found
+    found = seconds(text.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a duration; write 90, 10m, 2h or 1d")
+    return found
 
 
-class Since(Duration):
+def since(text: str) -> datetime:
     """The moment that was so long ago."""
-
-    name = "age"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return datetime.now(UTC) - timedelta(seconds=super().convert(value, param, ctx))
+    return datetime.now(UTC) - timedelta(seconds=duration(text))
 
 
-class Moment(click.ParamType):
+def moment(text: str) -> datetime:
     """A date and time; without a zone it is this machine's."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        try:
-            return datetime.fromisoformat(str(value).strip()).astimezone()
-        except (ValueError, OverflowError, OSError):
-            self.fail(f"{value!r} is not a time; write 2027-01-31T14:30 (add +01:00 or Z for a zone)", param, ctx)
+    try:
+        return datetime.fromisoformat(text.strip()).astimezone()
+    except (ValueError, OverflowError, OSError):
+        raise click.BadParameter(f"{text!r} is not a time; write 2027-01-31T14:30 (add +01:00 or Z for a zone)") from None
 
 
-class Number(click.ParamType):
-    """A whole number of what the database can hold."""
+def number(lowest: int = 1, highest: int = _MOST_ID) -> Callable[[Any], int]:
+    """A whole number, of what the database can hold."""
 
-    name = "number"
-
-    def __init__(self, lowest: int = 1, highest: int = _MOST_ID) -> None:
-        self.lowest, self.highest = lowest, highest
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def whole(value: Any) -> int:
         text = str(value).strip()
-        if not re.fullmatch(r"[+-]?[0-9]{1,40}", text) or not self.lowest <= int(text) <= self.highest:
-            limit = f" of at least {self.lowest}" if self.highest == _MOST_ID else f" from {self.lowest} to {self.highest}"
-            self.fail(f"{value!r} is not a whole number{limit}", param, ctx)
+        if not re.fullmatch(r"[+-]?[0-9]{1,40}", text) or not lowest <= int(text) <= highest:
+            limit = f"of at least {lowest}" if highest == _MOST_ID else f"from {lowest} to {highest}"
+            raise click.BadParameter(f"{text!r} is not a whole number {limit}")
         return int(text)
 
-
-class Positive(click.ParamType):
-    """A number above 0."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            number = math.nan
-        if not 0 < number < math.inf:
-            self.fail(f"{value!r} is not a number above 0", param, ctx)
-        return number
+    return whole
 
 
-class Word(click.Choice[str]):
+def positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise click.BadParameter(f"{text!r} is not a number above 0")
+    return value
+
+
+def one_of(what: str, words: Sequence[str]) -> Callable[[str], str]:
     """One of a few words; a mistyped one is answered with the nearest."""
 
-    def __init__(self, what: str, words: Iterable[str]) -> None:
-        super().__init__(list(words))
-        self.what = what
+    def word(text: str) -> str:
+        if text not in words:
+            raise click.BadParameter(f"unknown {what} {text!r}{did_you_mean(text, words)}")
+        return text
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in self.choices:
-            self.fail(f"unknown {self.what} {value!r}{did_you_mean(str(value), self.choices)}", param, ctx)
-        return str(value)
+    return word
 
 
-JOB_STATE = Word("state", [state.word for state in State if state is not State.WAITING])
-RUN_STATE = Word("state", [state.word for state in State if state is not State.SKIPPED])
-PRIORITY = Word("priority", ["high", "normal", "low"])
+JOB_STATE = one_of("state", [state.word for state in State if state is not State.WAITING])
+RUN_STATE = one_of("state", [state.word for state in State if state is not State.SKIPPED])
+PRIORITY = one_of("priority", ["high", "normal", "low"])
 
 
 # ---- --arg k=v

@@ -105,6 +105,11 @@ class Child:
         self.emitters[ctx.job] = emitter
         return emitter
 
+    def rest(self, ctx: Context) -> Any:
+        """Items that a job emitted and that were not sent when it failed."""
+        emitter = self.emitters.get(ctx.job)
+        return emitter.rest(failed=True) if emitter is not None else None
+
     def forget(self, job: int) -> None:
         del self.contexts[job]
         if self.emitters:
@@ -216,7 +221,7 @@ def _run(child: Child, given: Given) -> tuple[Any, ...]:
             value = _drain_generator(value, emitter)
         return succeeded(ctx, value, started, _last_items(emitter, task, value))
     except BaseException as error:
-        return failed(ctx, error, started, _captured)
+        return failed(ctx, error, started, _captured, child.rest(ctx))
     finally:
         if memory:
             _limit_memory(child.memory_mib)
@@ -341,7 +346,7 @@ async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop
     except asyncio.CancelledError as error:
         return cancelled(ctx, started) if ctx._asked else failed(ctx, error, started, lambda: None)
     except BaseException as error:
-        return failed(ctx, error, started, lambda: clean("\n".join(lines), LOG_LIMIT) or None)
+        return failed(ctx, error, started, lambda: clean("\n".join(lines), LOG_LIMIT) or None, child.rest(ctx))
     finally:
         child.forget(ctx.job)
 

@@ -145,11 +145,14 @@ class Crew:
 
     # ---- giving
 
-    def grow(self, pool: int = SYNC) -> None:
-        """One more child, if there may be."""
-        same = [c for c in self.children if c.is_async == (pool == ASYNC) and not c.alone and not c.retiring]
-        if len(same) < (self._settings.slots if pool == SYNC else 1):
-            self._spawn(pool == ASYNC)
+    def grow(self) -> None:
+        """One more child for plain functions, if there may be."""
+        if self.may_grow:
+            self._spawn(False)
+
+    @property
+    def may_grow(self) -> bool:
+        return sum(1 for c in self.children if not c.is_async and not c.retiring) < self._settings.slots
 
     @property
     def starting(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gristmill.binding import encode
@@ -13,6 +14,7 @@ from gristmill.retry import error_name
 
 TEXT_LIMIT = 64 * 1024  # characters of a traceback that are kept
 REASON_LIMIT = 2000
+_HERE = str(Path(__file__).parent)
 
 
 class Report(NamedTuple):
@@ -51,9 +53,11 @@ def cancelled(ctx: Context, started: float) -> tuple[Any, ...]:
     return tuple(Report(ctx.job, ctx.attempt, "cancelled", None, started, ctx._snapshot()))
 
 
-def failed(ctx: Context, error: BaseException, started: float, log: Callable[[], str | None]) -> tuple[Any, ...]:
-    """The report of a function that raised: an outcome that it chose, or an error."""
-    return tuple(_failed(ctx, error, started, log))
+def failed(
+    ctx: Context, error: BaseException, started: float, log: Callable[[], str | None], items: Any = None
+) -> tuple[Any, ...]:
+    """The report of a function that raised: an outcome that it chose, or an error. What it emitted before stays."""
+    return tuple(_failed(ctx, error, started, log)._replace(items=items))
 
 
 def _failed(ctx: Context, error: BaseException, started: float, log: Callable[[], str | None]) -> Report:
@@ -98,7 +102,7 @@ def _said(error: BaseException) -> str:
 def _traceback(error: BaseException) -> str:
     """The traceback without our own frames at its top, its end kept if it is too long."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("gristmill.execution"):
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
         trace = trace.tb_next
     try:
         text = "".join(traceback.format_exception(type(error), error, trace, limit=-100))

@@ -167,9 +167,7 @@ class Ledger:
         """A consistent look, which never waits for writers."""
         with _connected(self.engine, self.url) as connection:
             try:
-                connection.exec_driver_sql(
-                    "BEGIN" if self.is_sqlite else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
-                )
+                connection.exec_driver_sql("BEGIN" if self.is_sqlite else _READ)
                 yield Tx(connection, self.now())
             except exc.DBAPIError as error:
                 raise _explained(error, self.url) from error
@@ -202,7 +200,7 @@ class Ledger:
     def revision(self) -> str | None:
         with _connected(self.engine, self.url) as connection:
             try:
-                row = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").first()  # noqa: S608
+                row = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").first()
                 return None if row is None else str(row[0])
             except (exc.ProgrammingError, exc.OperationalError) as error:
                 if error.connection_invalidated:
@@ -216,6 +214,7 @@ class Ledger:
                 _rollback(connection)
 
 
+_READ = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on"
 _XID = "SELECT pg_current_xact_id()::text"
 
 
@@ -293,7 +292,17 @@ def _postgres_engine(url: URL) -> Engine:
     }
     assert psycopg.paramstyle == "pyformat"
     given = {name: value for name, value in defaults.items() if name not in url.query}
-    return create_engine(url, connect_args=given, pool_size=2, max_overflow=20, pool_pre_ping=False)
+    engine = create_engine(url, connect_args=given, pool_size=2, max_overflow=20)
+
+    @event.listens_for(engine, "connect")
+    def configure(dbapi: Any, record: Any) -> None:
+        # Verbs find rows by key. The planner, whose statistics know nothing of a queue's last second, would rather read
+        # the whole table for "in progress and held by this worker": 860 ms instead of 14 ms for 1,000 rows.
+        dbapi.execute("SET enable_seqscan = off")
+        dbapi.execute("SET jit = off")
+        dbapi.commit()
+
+    return engine
 
 
 def sqlite_module() -> Any:

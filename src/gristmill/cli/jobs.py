@@ -1,0 +1,176 @@
+"""`job list|show|retry|cancel`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gristmill.cli import show
+from gristmill.cli.app import Group, Place, as_json, pass_place
+from gristmill.cli.runs import LIMIT, SINCE
+from gristmill.cli.show import Column
+from gristmill.cli.values import JOB_STATE, number
+
+if TYPE_CHECKING:
+    from gristmill.model import Attempt, Job
+
+
+@click.group(cls=Group)
+def job() -> None:
+    """List, show, retry and cancel jobs."""
+
+
+@job.command("list")
+@click.option("--run", type=number(), metavar="RUN", help="Only jobs of this run.")
+@click.option("--state", type=JOB_STATE, metavar="STATE", help="queued, in_progress, failed, completed, …")
+@click.option("--queue", metavar="NAME")
+@click.option("--stage", metavar="NAME")
+@click.option("--subject", metavar="NAME")
+@click.option("--task", metavar="NAME")
+@SINCE
+@LIMIT
+@as_json
+@pass_place
+def list_(place: Place, /, limit: int, json_wanted: bool, **filters: Any) -> None:
+    """List jobs, newest first."""
+    with place.reading() as mill:
+        found = mill.jobs(limit=limit, **filters)
+    if json_wanted:
+        return show.document(found)
+    if not found:
+        return show.note("no jobs match" if any(filters.values()) else "there are no jobs yet")
+    print_jobs(found)
+    if len(found) == limit:
+        show.note(f"these are the newest {limit}; --limit N shows more")
+    return None
+
+
+@job.command("show")
+@click.argument("job", type=number())
+@as_json
+@pass_place
+def show_(place: Place, job: int, json_wanted: bool) -> None:
+    """Show a JOB: its arguments, result, and each failed attempt with traceback and log."""
+    from gristmill.model import to_json
+
+    with place.reading() as mill:
+        found = mill.job(job)
+        attempts = mill.attempts(job)
+    if json_wanted:
+        return show.document({**to_json(found), "attempts": to_json(attempts)})
+    print_job(found)
+    for attempt in attempts:
+        print_attempt(attempt)
+    return None
+
+
+@job.command()
+@click.argument("job", type=number())
+@pass_place
+def retry(place: Place, job: int) -> None:
+    """Queue an ended JOB again with a fresh budget; one that waits for its retry runs now."""
+    with place.reading() as mill:
+        found = mill.retry_job(job)
+    show.line(f"job {job} is {found.state}")
+
+
+@job.command()
+@click.argument("job", type=number())
+@click.option("--reason", metavar="TEXT", help="Why, for the record.")
+@pass_place
+def cancel(place: Place, job: int, reason: str | None) -> None:
+    """Cancel a JOB: at once when it is queued; a running one is stopped by its worker."""
+    with place.reading() as mill:
+        found = mill.cancel_job(job, reason=reason)
+    show.line(f"job {job} is {found.state}" if found.finished_at else f"job {job} is told to stop")
+
+
+# ---- printing
+
+
+def print_jobs(jobs: Sequence[Job]) -> None:
+    columns = [
+        Column("job", right=True),
+        Column("run", right=True),
+        Column("task"),
+        Column("key", free=True),
+        Column("queue"),
+        Column("state"),
+        Column("attempt", right=True),
+        Column("created"),
+        Column("error", free=True),
+    ]
+    show.table(columns, [_job_row(job) for job in jobs])
+
+
+def _job_row(job: Job) -> list[str]:
+    return [
+        str(job.id),
+        "" if job.run is None else str(job.run),
+        job.task,
+        job.key or "",
+        job.queue,
+        job.state,
+        str(job.attempt),
+        show.age(job.created_at),
+        show.first_line(job.error),
+    ]
+
+
+def print_job(job: Job) -> None:
+    show.heading(f"job {job.id}  {job.task}  {job.key or ''}".rstrip(), job.state)
+    spent = {"error": job.errors, "crash": job.crashes, "timeout": job.timeouts, "loss": job.losses}
+    show.facts(
+        [
+            ("error", f"{job.error_class}: {job.error}" if job.error_class and job.error else job.error),
+            ("run", None if job.run is None else f"{job.run}  (subject {job.subject}, stage {job.stage})"),
+            ("queue", f"{job.queue}, priority {job.priority}"),
+            ("arguments", show.assignments(job.args)),
+            ("result", None if job.result is None else show.short(job.result, 1000)),
+            ("progress", _progress(job.progress)),
+            ("attempt", f"{job.attempt}" + "".join(f", {show.plural(n, word)}" for word, n in spent.items() if n)),
+            ("unique key", job.unique),
+            ("worker", None if job.worker is None else str(job.worker)),
+            ("created", show.moment(job.created_at)),
+            ("not before", show.moment(job.run_at)),
+            ("started", show.moment(job.started_at)),
+            ("took", show.between(job.started_at, job.finished_at)),
+        ]
+    )
+    for phase, items in _failed_items(job.progress):
+        show.line()
+        show.heading(f"failed items of phase {phase}: {len(items)}")
+        show.table([Column("item", free=True), Column("error", free=True)], list(items.items()))
+
+
+def _progress(progress: Any) -> str | None:
+    """`12 of 40, reading page 12`."""
+    if not isinstance(progress, dict):
+        return None
+    done, total, message = (progress.get(name) for name in ("done", "total", "message"))
+    amount = f"{done} of {total}" if done is not None and total is not None else "" if done is None else str(done)
+    return ", ".join(part for part in (amount, message) if part) or None
+
+
+def _failed_items(progress: Any) -> list[tuple[str, dict[str, str]]]:
+    phases = progress.get("phases", {}) if isinstance(progress, dict) else {}
+    return [(name, phase["failed"]) for name, phase in phases.items() if phase.get("failed")]
+
+
+def print_attempt(attempt: Attempt) -> None:
+    took = show.between(attempt.started_at, attempt.ended_at)
+    rest = [
+        show.age(attempt.ended_at),
+        f"after {took}" if took else "",
+        f"worker {attempt.worker}" if attempt.worker else "",
+    ]
+    show.line()
+    show.heading(f"attempt {attempt.attempt}", attempt.outcome, ", ".join(part for part in rest if part))
+    if attempt.error:
+        show.block(f"{attempt.error_class}: {attempt.error}" if attempt.error_class else attempt.error, "  ")
+    for title, text in (("traceback", attempt.traceback), ("log", attempt.log)):
+        if text and text.strip():
+            show.line(f"  {title}:")
+            show.block(text)

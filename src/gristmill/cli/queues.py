@@ -1,0 +1,106 @@
+"""`queue list|pause|resume|set`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from gristmill.cli import show
+from gristmill.cli.app import Group, Place, as_json, pass_place
+from gristmill.cli.show import Column
+from gristmill.cli.values import positive
+from gristmill.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from gristmill.mill import Mill
+    from gristmill.model import Queue
+
+
+@click.group(cls=Group)
+def queue() -> None:
+    """List, pause, resume and set queues."""
+
+
+@queue.command("list")
+@as_json
+@pass_place
+def list_(place: Place, json_wanted: bool) -> None:
+    """List queues and what is in them."""
+    with place.reading() as mill:
+        found = mill.queues()
+    if json_wanted:
+        return show.document(found)
+    if not found:
+        return show.note("there are no queues yet; a worker or a first run makes them")
+    print_queues(found)
+    return None
+
+
+@queue.command()
+@click.argument("queue")
+@pass_place
+def pause(place: Place, queue: str) -> None:
+    """Pause a QUEUE: nothing of it starts until it is resumed, also after restarts."""
+    with _named_queue(place) as mill:
+        mill.pause(queue)
+    show.line(f"queue {queue} is paused; to go on: gristmill queue resume {queue}")
+
+
+@queue.command()
+@click.argument("queue")
+@pass_place
+def resume(place: Place, queue: str) -> None:
+    """Resume a paused QUEUE."""
+    with _named_queue(place) as mill:
+        mill.resume(queue)
+    show.line(f"queue {queue} is served again")
+
+
+@queue.command("set")
+@click.argument("queue")
+@click.option("--weight", type=positive, metavar="W", help="Its share among the queues of a worker (at first 1).")
+@click.option("--create", is_flag=True, help="Make the queue if no task names it.")
+@pass_place
+def set_(place: Place, queue: str, weight: float | None, create: bool) -> None:
+    """Change a QUEUE's settings."""
+    if weight is None and not create:
+        raise click.UsageError("nothing to set; give --weight W or --create")
+    with _named_queue(place) as mill:
+        mill.set_queue(queue, weight=weight, create=create)
+    show.line(f"queue {queue} has weight {weight:g}" if weight is not None else f"queue {queue} is there")
+
+
+@contextmanager
+def _named_queue(place: Place) -> Iterator[Mill]:
+    """An unknown name typed by a person is a usage error, as an unknown pipeline is."""
+    with place.reading() as mill:
+        try:
+            yield mill
+        except NotFound as error:
+            raise Invalid(str(error)) from None
+
+
+def print_queues(queues: Sequence[Queue], indent: str = "") -> None:
+    columns = [
+        Column("queue"),
+        Column("state"),
+        *(Column(title, right=True) for title in ("weight", "ready", "delayed", "in progress", "workers")),
+        Column("oldest ready"),
+    ]
+    show.table(columns, [_row(queue) for queue in queues], indent)
+
+
+def _row(queue: Queue) -> list[str]:
+    return [
+        queue.name,
+        "paused" if queue.paused else "served" if queue.workers else "no worker",
+        f"{queue.weight:g}",
+        show.count(queue.ready),
+        show.count(queue.delayed),
+        show.count(queue.in_progress),
+        show.count(queue.workers),
+        show.age(queue.oldest),
+    ]

@@ -1,0 +1,176 @@
+"""`run list|show|cancel`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from gristmill.cli import show, values
+from gristmill.cli.app import Group, Place, as_json, pass_place
+from gristmill.cli.show import Column
+from gristmill.cli.values import RUN_STATE, number
+
+if TYPE_CHECKING:
+    from gristmill.model import Job, Run, Stage
+
+_NAMED = 20  # failed items that `run show` names
+LIMIT = click.option("--limit", type=number(1, 100_000), metavar="N", default=50, help="At most so many (default: 50).")
+SINCE = click.option("--since", type=values.since, metavar="AGE", help="Only those created within 30m, 2h, 1d.")
+
+
+@click.group(cls=Group)
+def run() -> None:
+    """List, show and cancel runs."""
+
+
+@run.command("list")
+@click.option("--state", type=RUN_STATE, metavar="STATE", help="in_progress, failed, completed_with_errors, …")
+@click.option("--pipeline", metavar="NAME")
+@click.option("--subject", metavar="NAME")
+@SINCE
+@LIMIT
+@as_json
+@pass_place
+def list_(
+    place: Place,
+    state: str | None,
+    pipeline: str | None,
+    subject: str | None,
+    since: datetime | None,
+    limit: int,
+    json_wanted: bool,
+) -> None:
+    """List runs, newest first."""
+    with place.reading() as mill:
+        found = mill.runs(state=state, pipeline=pipeline, subject=subject, since=since, limit=limit)
+    if json_wanted:
+        return show.document(found)
+    if not found:
+        return show.note("no runs match" if state or pipeline or subject or since else "there are no runs yet")
+    print_runs(found)
+    if len(found) == limit:
+        show.note(f"these are the newest {limit}; --limit N shows more")
+    return None
+
+
+@run.command("show")
+@click.argument("run", type=number())
+@as_json
+@pass_place
+def show_(place: Place, run: int, json_wanted: bool) -> None:
+    """Show a RUN: its stages with their counters, and the items that failed."""
+    from gristmill.model import to_json
+
+    with place.reading() as mill:
+        found = mill.run(run)
+        failed = mill.jobs(run=run, state="failed", limit=_NAMED)
+    if json_wanted:
+        named = [{name: to_json(getattr(job, name)) for name in _FAILED_FIELDS} for job in failed]
+        return show.document({**to_json(found), "results": found.results, "failed_items": named})
+    print_run(found, failed)
+    return None
+
+
+@run.command()
+@click.argument("run", type=number())
+@click.option("--reason", metavar="TEXT", help="Why, for the record.")
+@pass_place
+def cancel(place: Place, run: int, reason: str | None) -> None:
+    """Stop a RUN: what waits is cancelled now, what is running is told to stop."""
+    with place.reading() as mill:
+        found = mill.cancel_run(run, reason=reason)
+    if found.terminal:
+        show.line(f"run {run} is {found.state}")
+    else:
+        show.line(f"run {run} is stopping; it ends when the jobs in progress have stopped")
+
+
+# ---- printing
+
+_FAILED_FIELDS = ("id", "stage", "key", "attempt", "error_class", "error", "finished_at")
+
+
+def print_runs(runs: Sequence[Run], indent: str = "") -> None:
+    columns = [
+        Column("run", right=True),
+        Column("pipeline"),
+        Column("subject", free=True),
+        Column("state"),
+        Column("at", free=True),
+        Column("failed", right=True),
+        Column("created"),
+        Column("took", right=True),
+    ]
+    show.table(columns, [_run_row(run) for run in runs], indent)
+
+
+def _run_row(run: Run) -> list[str]:
+    return [
+        str(run.id),
+        run.pipeline,
+        run.subject,
+        run.state,
+        _where(run),
+        show.count(sum(stage.failed for stage in run.stages)),
+        show.age(run.created_at),
+        show.between(run.started_at, run.finished_at),
+    ]
+
+
+def _where(run: Run) -> str:
+    """Which stages it is at, or why it ended."""
+    from gristmill.cli.live import progress
+
+    if run.terminal:
+        return show.first_line(run.error or run.reason)
+    if run.stopping:
+        return "stopping"
+    return ", ".join(f"{s.name} {progress(s)}" for s in run.stages if s.state in {"open", "sealed"})
+
+
+def print_run(run: Run, failed: Sequence[Job]) -> None:
+    show.heading(f"run {run.id}  {run.pipeline}  {run.subject}", run.state, "(stopping)" if run.stopping else "")
+    show.facts(
+        [
+            ("error", run.error),
+            ("reason", run.reason),
+            ("priority", run.priority),
+            ("epoch", str(run.epoch) if run.epoch > 1 else None),
+            ("arguments", show.assignments(run.args)),
+            ("created", show.moment(run.created_at)),
+            ("took", show.between(run.started_at, run.finished_at)),
+            *((f"result of {name}", show.short(value)) for name, value in run.results.items() if value is not None),
+        ]
+    )
+    show.line()
+    print_stages(run.stages)
+    if failed:
+        print_failed(failed, sum(stage.failed for stage in run.stages))
+
+
+def print_stages(stages: Sequence[Stage]) -> None:
+    titles = ("total", "completed", "failed", "skipped", "cancelled")
+    columns = [
+        Column("stage"),
+        Column("state"),
+        *(Column(title, right=True) for title in titles),
+        Column("took", right=True),
+    ]
+    show.table(columns, [_stage_row(stage) for stage in stages])
+
+
+def _stage_row(stage: Stage) -> list[str]:
+    more = "+" if stage.state == "open" else ""
+    counts = [show.count(n) for n in (stage.completed, stage.failed, stage.skipped, stage.cancelled)]
+    took = show.between(stage.opened_at, stage.closed_at)
+    return [stage.name, stage.outcome or stage.state, f"{show.count(stage.total)}{more}", *counts, took]
+
+
+def print_failed(failed: Sequence[Job], total: int) -> None:
+    show.line()
+    show.heading(f"failed items: {total}", rest=f"the newest {len(failed)} of them" if total > len(failed) else "")
+    columns = [Column("job", right=True), Column("stage"), Column("key", free=True), Column("error", free=True)]
+    show.table(columns, [[str(j.id), j.stage or "", j.key or "", show.first_line(j.error)] for j in failed])

@@ -1,0 +1,133 @@
+"""`start` and `enqueue`: asking for work."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from gristmill.cli import show
+from gristmill.cli.app import Command, Place, as_json, pass_place
+from gristmill.cli.exits import AFTER_WAIT, FAILED, OK
+from gristmill.cli.values import PRIORITY, duration, job_arguments, moment, number, one_of, run_arguments
+
+if TYPE_CHECKING:
+    from gristmill.mill import Mill
+    from gristmill.model import Run
+
+_args = click.option("--arg", "args", multiple=True, metavar="NAME=VALUE", help="An argument: JSON, else text. Repeat it.")
+_priority = click.option("--priority", type=PRIORITY, metavar="high|normal|low", default="normal")
+
+
+@click.command(cls=Command, needs_app=True)
+@click.argument("pipeline")
+@click.argument("subject")
+@_args
+@_priority
+@click.option(
+    "--if-active",
+    type=one_of("--if-active", ["join", "wait", "refuse"]),
+    metavar="join|wait|refuse",
+    default="join",
+    help="When the subject has an active run (default: join).",
+)
+@click.option("--wait", is_flag=True, help="Show progress until it ends: exit 0 completed, 2 with errors, 1 otherwise.")
+@as_json
+@pass_place
+def start(
+    place: Place,
+    pipeline: str,
+    subject: str,
+    args: tuple[str, ...],
+    priority: str,
+    if_active: str,
+    wait: bool,
+    json_wanted: bool,
+) -> int:
+    """Start a run of PIPELINE for SUBJECT; print its id."""
+    app = place.registry()
+    values = run_arguments(args, app.pipeline(pipeline))
+    with place.working(app) as mill:
+        run = mill.start(pipeline, subject, args=values, priority=priority, if_active=if_active)
+        if not json_wanted:
+            show.line(str(run.id))
+            sys.stdout.flush()
+        if not run.created:
+            show.note(f"run {run.id} of {subject} is {run.state} already; this joined it")
+        _say_if_nobody_works(mill, place)
+        if wait:
+            run = _follow(mill, run)
+        if json_wanted:
+            show.document(run)
+        return AFTER_WAIT.get(run.state, FAILED) if wait else OK
+
+
+def _follow(mill: Mill, run: Run) -> Run:
+    """Progress goes to stderr: stdout holds the id, for the program that reads it."""
+    from gristmill.cli.live import follow
+
+    try:
+        return follow(lambda: [mill.run(run.id)], sys.stderr)[0]
+    except KeyboardInterrupt:
+        show.note(f"run {run.id} goes on; to see it again: gristmill watch {run.id}")
+        raise
+
+
+def _say_if_nobody_works(mill: Mill, place: Place) -> None:
+    if not mill.workers():
+        app = f" -A {place.app}" if place.app else ""
+        database = f" --database {place.shown()}" if place.database else ""
+        show.note(f"no worker is running; start one with: gristmill{app}{database} up")
+
+
+@click.command(cls=Command, needs_app=True)
+@click.argument("task")
+@_args
+@click.option("--queue", metavar="QUEUE", help="Instead of the task's own.")
+@_priority
+@click.option("--at", type=moment, metavar="TIME", help="Not before: 2027-01-31T14:30.")
+@click.option("--in", "delay", type=duration, metavar="DURATION", help="Not before so long from now: 90, 10m, 2h.")
+@click.option("--unique", metavar="KEY", help="Only if no unfinished job of this task has the same key.")
+@click.option("--timeout", type=duration, metavar="DURATION", help="Instead of the task's own.")
+@click.option("--retries", type=number(0, 10_000), metavar="N", help="Instead of the task's own.")
+@as_json
+@pass_place
+def enqueue(
+    place: Place,
+    task: str,
+    args: tuple[str, ...],
+    queue: str | None,
+    priority: str,
+    at: datetime | None,
+    delay: float | None,
+    unique: str | None,
+    timeout: float | None,
+    retries: int | None,
+    json_wanted: bool,
+) -> None:
+    """Add a job of TASK, on its own; print its id."""
+    if at is not None and delay is not None:
+        raise click.UsageError("--at and --in are two ways to say when; give one of them")
+    app = place.registry()
+    values = job_arguments(args, app.task(task))
+    with place.working(app) as mill:
+        job = mill.enqueue(
+            task,
+            args=values,
+            queue=queue,
+            priority=priority,
+            at=at,
+            delay=delay,
+            unique=unique,
+            timeout=timeout,
+            retries=retries,
+        )
+        if json_wanted:
+            show.document(job)
+        else:
+            show.line(str(job.id))
+        if not job.created:
+            show.note(f"job {job.id} has this unique key and is {job.state}; nothing was added")
+        _say_if_nobody_works(mill, place)

@@ -1,0 +1,105 @@
+"""`up` and `work`: a worker in this process."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gristmill.cli import show
+from gristmill.cli.app import Command, Place, pass_place
+from gristmill.cli.values import duration, number
+
+if TYPE_CHECKING:
+    from gristmill.mill import Mill
+
+log = logging.getLogger("gristmill.cli")
+
+_slots = click.option("-n", "slots", type=number(1, 1024), metavar="N", help="Jobs at once (default: one per core).")
+_grace = click.option(
+    "--grace", type=duration, metavar="DURATION", help="How long running jobs may go on after SIGTERM (default: 30)."
+)
+
+
+@click.command(cls=Command, needs_app=True, short_help="Run a worker for all queues, and the reconciler.")
+@_slots
+@_grace
+@pass_place
+def up(place: Place, slots: int | None, grace: float | None) -> None:
+    """Run everything for this machine: a worker for all queues, and the reconciler."""
+    app = place.registry()
+    log_to_stderr()
+    with place.working(app) as mill:
+        from gristmill.reconciler import Reconciler
+
+        _announce(mill, place, "worker for all queues and reconciler", slots)
+        mill.work(tickers=[Reconciler(mill.ledger).tick], slots=slots, grace=grace)
+        log.info("stopped")
+
+
+@click.command(cls=Command, needs_app=True)
+@click.option("-q", "--queue", "queues", multiple=True, metavar="QUEUE", help="Only this queue; repeat it for more.")
+@_slots
+@click.option("--burst", is_flag=True, help="End when nothing is ready.")
+@click.option("--drain", is_flag=True, help="End when nothing is queued either, delayed and retrying jobs included.")
+@click.option("--strict", is_flag=True, help="Serve the queues in the order given, not by weight.")
+@_grace
+@pass_place
+def work(
+    place: Place,
+    queues: tuple[str, ...],
+    slots: int | None,
+    burst: bool,
+    drain: bool,
+    strict: bool,
+    grace: float | None,
+) -> None:
+    """Run a worker. SIGTERM or Ctrl-C ends it gracefully; a second one at once."""
+    if burst and drain:
+        raise click.UsageError("--burst and --drain are two ways to end; give one of them")
+    app = place.registry()
+    log_to_stderr()
+    with place.working(app) as mill:
+        what = f"worker for {', '.join(queues)}" if queues else "worker for all queues"
+        _announce(mill, place, what, slots, ends=burst or drain)
+        mill.work(
+            "idle" if burst else "drained" if drain else None,
+            queues=queues,
+            slots=slots,
+            strict=strict or None,
+            grace=grace,
+        )
+        log.info("stopped")
+
+
+def _announce(mill: Mill, place: Place, what: str, slots: int | None, ends: bool = False) -> None:
+    from gristmill.settings import worker_settings
+
+    count = worker_settings(slots=slots).slots
+    stop = "ends when there is nothing left" if ends else "Ctrl-C stops it"
+    log.info("%s, %s, on %s; %s", what, show.plural(count, "slot"), place.shown(), stop)
+
+
+# ---- the log of a worker
+
+
+class OneLine(logging.Formatter):
+    """`14:03:07 warning  what happened`: one line per event, whatever is in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            text += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
+        level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        return f"{self.formatTime(record, '%H:%M:%S')} {level}{show.clean(text)}"
+
+
+def log_to_stderr() -> None:
+    handler: logging.StreamHandler[Any] = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLine())
+    logger = logging.getLogger("gristmill")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

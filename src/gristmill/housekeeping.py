@@ -21,8 +21,7 @@ _SWEEP_AGAIN = 15.0  # seconds until a stopped run is swept once more: for jobs 
 _STRAYS_EVERY = 30.0
 _READY = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND pool = :pool LIMIT 1")
 _LEFT = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} LIMIT 1")
-_DELAYED_READY = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND pool = :pool LIMIT 1")
-_LEFT = Sql("SELECT 1 FROM gm_job WHERE run_at IS NOT NULL AND queue_id {in ids} LIMIT 1")
+_DELAYED_LEFT = Sql("SELECT 1 FROM gm_job WHERE run_at IS NOT NULL AND queue_id {in ids} LIMIT 1")
 
 
 class Seen(NamedTuple):

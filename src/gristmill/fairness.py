@@ -6,7 +6,7 @@ furthest behind goes next. Shares are exact over any window, and no queue with w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 
 class Shares:
@@ -26,10 +26,11 @@ class Shares:
             turns.append(queue)
         return turns
 
-    def charge(self, weights: Mapping[int, float], started: Iterable[int]) -> None:
+    def charge(self, weights: Mapping[int, float], started: Mapping[int, int]) -> None:
+        """Books so many starts per queue."""
         self._time.update(self._caught_up(weights))
-        for queue in started:
-            self._time[queue] += 1 / weights[queue]
+        for queue, starts in started.items():
+            self._time[queue] += starts / weights[queue]
         self._now = min((self._time[q] for q in weights), default=self._now)
 
     def _caught_up(self, weights: Mapping[int, float]) -> dict[int, float]:

@@ -30,7 +30,7 @@ class WorkerSettings:
     grace: float = 30.0
     cancel_grace: float = 5.0
     prefetch: float = 0.02
-    batch: int = 1000
+    batch: int = 5000
     strict: bool = False
     memory_mib: int = 0
     recycle: int = 0

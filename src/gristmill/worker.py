@@ -15,7 +15,9 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Literal
 
 from gristmill import __version__
@@ -30,7 +32,8 @@ from gristmill.identity import born, host
 from gristmill.ledger import claim as claims
 from gristmill.ledger import read, workers
 from gristmill.ledger.claim import Claimed, Lane, Taken, Want
-from gristmill.ledger.exchange import Batch, Exchanged, exchange
+from gristmill.ledger.emit import Refusal
+from gristmill.ledger.exchange import Batch, Exchanged, exchange, refused
 from gristmill.ledger.finish import Outcome, SomeRefused, Verdict, begin, report_progress
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.store import Ledger
@@ -40,6 +43,7 @@ Until = Literal["idle", "drained"] | None
 log = logging.getLogger("gristmill.worker")
 
 _PRIORITIES = (0, 1, 2)
+_QUEUE_OF = attrgetter("queue_id")
 _RESCAN = 1.0  # seconds between looks at a whole lane, dead index entries included
 _FLOOR_EVERY = 0.05
 _UNKNOWN_TASK = 10.0  # seconds until another worker may have learned a task that this one does not know
@@ -140,6 +144,8 @@ class Worker:
             self.id = 0
         due += [self._offline_until] if self._offline_until > now else [self._beat_at, self._house_at]
         due += [self._report_at] if self.crew.progress else []
+        due += [self._rest_until] if self._look and self._rest_until > now else []
+        due += [self.stopping_since + self.settings.grace] if self.stopping_since is not None else []
         return max(0.0, min(due + self._tick_others(now)) - now)
 
     def _tick_others(self, now: float) -> list[float]:
@@ -280,8 +286,8 @@ class Worker:
         if not wants and not self._pending:
             return
         done = self._exchange(wants, room)
-        if done.refused:
-            log.warning("%d outcomes were refused: the jobs were no longer this worker's", len(done.refused))
+        if done.late:
+            log.warning("%d outcomes were refused: the jobs were no longer this worker's", len(done.late))
         self.crew.acknowledge(self._pending.emissions, done.refused_items)
         self._pending = Batch()
         if wants:
@@ -301,27 +307,27 @@ class Worker:
             return self._one_by_one(self._pending.spelled_out())
 
     def _one_by_one(self, batch: Batch) -> Exchanged:
-        refused_items: dict[int, str] = {}
-        refused: list[int] = []
+        refused_items: dict[int, Refusal] = {}
+        late: list[int] = []
         for emission in batch.emissions:
             try:
                 refused_items.update(self.ledger.do(exchange, self.id, Batch([emission])).refused_items)
             except Unavailable:
                 raise
             except DatabaseError as error:
-                refused_items[emission.job] = f"the database refused its items: {error}"[:500]
+                refused_items[emission.job] = Refusal(f"the database refused its items: {error}"[:500])
         for outcome in batch.outcomes:
             if outcome.job in refused_items:
-                outcome = Outcome(*outcome[:3], Verdict.PERMANENT, reason=refused_items[outcome.job])
+                outcome = refused(outcome, refused_items[outcome.job])
             try:
-                refused += self.ledger.do(exchange, self.id, Batch(outcomes=[outcome])).refused
+                late += self.ledger.do(exchange, self.id, Batch(outcomes=[outcome])).late
             except Unavailable:
                 raise
             except DatabaseError as error:
                 plain = Outcome(*outcome[:3], Verdict.PERMANENT, reason=f"the database refused its outcome: {error}"[:500])
-                refused += self.ledger.do(exchange, self.id, Batch(outcomes=[plain])).refused
+                late += self.ledger.do(exchange, self.id, Batch(outcomes=[plain])).late
         self.ledger.do(exchange, self.id, Batch(ended_claims=batch.ended_claims))
-        return Exchanged(refused_items, refused, Taken(None, [], []))
+        return Exchanged(refused_items, late, Taken(None, [], []))
 
     def _wants(self, now: float) -> tuple[list[Want], dict[int, int]]:
         """What to claim, and how much of each pool there is room for."""
@@ -414,7 +420,8 @@ class Worker:
         self._learn(taken.jobs)
         if not self.settings.strict:
             weights = {q.id: q.weight for q in self._queues if not q.paused}
-            self._shares.charge(weights, [job.queue_id for job in taken.jobs if job.queue_id in weights])
+            started = Counter(map(_QUEUE_OF, taken.jobs))
+            self._shares.charge(weights, {queue: n for queue, n in started.items() if queue in weights})
         jobs = self._refuse(taken)
         if jobs and taken.claim is not None:
             self.crew.give(taken.claim, self._interleaved(jobs))
@@ -427,11 +434,11 @@ class Worker:
 
     def _interleaved(self, jobs: list[Claimed]) -> list[Claimed]:
         """Jobs of several queues in the order of the queues' turns, as they would have been claimed one by one."""
+        if self.settings.strict or len(set(map(_QUEUE_OF, jobs))) < 2:
+            return jobs
         by_queue: dict[int, list[Claimed]] = {}
         for job in jobs:
             by_queue.setdefault(job.queue_id, []).append(job)
-        if len(by_queue) < 2 or self.settings.strict:
-            return jobs
         ranked = [(n / len(group), job.id, job) for group in by_queue.values() for n, job in enumerate(group)]
         return [job for _, _, job in sorted(ranked)]
 
@@ -453,20 +460,23 @@ class Worker:
     def _refuse(self, taken: Taken) -> list[Claimed]:
         """Jobs of stopped runs end here; those of tasks that this application does not know go back for a while."""
         tasks = self.crew.tasks
-        refused: list[Outcome] = []
+        unknown = {t for t, info in self.crew.known.tasks.items() if tasks is not None and info.name not in tasks}
+        if not unknown and not self.house.stopping:
+            return taken.jobs
+        turned_away: list[Outcome] = []
         for job in taken.jobs:
             name = self.crew.known.tasks[job.task_id].name
             if job.run_id in self.house.stopping:
-                refused.append(Outcome(job.id, job.attempt, job.run_id, Verdict.CANCELLED))
-            elif tasks is not None and name not in tasks:
+                turned_away.append(Outcome(job.id, job.attempt, job.run_id, Verdict.CANCELLED))
+            elif job.task_id in unknown:
                 reason = f"worker {self.id} does not know the task {name!r}"
                 later = Outcome(job.id, job.attempt, job.run_id, Verdict.LATER, reason=reason, delay=_UNKNOWN_TASK)
-                refused.append(later)
+                turned_away.append(later)
                 log.warning("%s; job %d goes back for %g s", reason, job.id, _UNKNOWN_TASK)
-        if not refused or taken.claim is None:
+        if not turned_away or taken.claim is None:
             return taken.jobs
-        self.crew.refuse(taken.claim, refused)
-        ids = {outcome.job for outcome in refused}
+        self.crew.refuse(taken.claim, turned_away)
+        ids = {outcome.job for outcome in turned_away}
         return [job for job in taken.jobs if job.id not in ids]
 
     def _report(self, now: float) -> None:

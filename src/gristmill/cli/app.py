@@ -134,23 +134,15 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: str | None)
     setattr(ctx.ensure_object(Place), str(parameter.name), value)
 
 
-def place_options(*, app_is_needed: bool) -> list[click.Parameter]:
+def place_options(*, app_is_shown: bool, where: bool = False) -> list[click.Parameter]:
+    """--app and --database; `where`: the help names the environment variables too."""
+    app, database = "Your code: a Python file or a module.", "sqlite:///FILE or postgresql://HOST/NAME."
+    if where:
+        app, database = f"{app} [GRISTMILL_APP]", "sqlite:///FILE or postgresql://… [GRISTMILL_DATABASE_URL]"
+    given: dict[str, Any] = {"expose_value": False, "callback": _remember}
     return [
-        click.Option(
-            ["-A", "--app"],
-            metavar="APP",
-            help="Your code: a Python file or a module.",
-            expose_value=False,
-            callback=_remember,
-            hidden=not app_is_needed,
-        ),
-        click.Option(
-            ["--database"],
-            metavar="URL",
-            help="sqlite:///FILE or postgresql://HOST/NAME.",
-            expose_value=False,
-            callback=_remember,
-        ),
+        click.Option(["-A", "--app"], metavar="APP", help=app, hidden=not app_is_shown, **given),
+        click.Option(["--database"], metavar="URL", help=database, **given),
     ]
 
 
@@ -159,7 +151,7 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, needs_app: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += place_options(app_is_needed=needs_app)
+        self.params += place_options(app_is_shown=needs_app)
 
 
 class Group(click.Group):
@@ -169,7 +161,8 @@ class Group(click.Group):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += place_options(app_is_needed=self.name == "gristmill")
+        outermost = self.name == "gristmill"
+        self.params += place_options(app_is_shown=outermost, where=outermost)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

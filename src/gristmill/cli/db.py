@@ -13,6 +13,7 @@ from gristmill.cli import show
 from gristmill.cli.app import Group, Place, as_json, pass_place
 from gristmill.cli.exits import FAILED, OK
 from gristmill.cli.show import Column
+from gristmill.errors import SchemaMismatch
 
 if TYPE_CHECKING:
     from gristmill.ledger.store import Ledger
@@ -35,7 +36,7 @@ def upgrade(place: Place, revision: str) -> None:
     _say_change(place, before)
 
 
-@db.command()
+@db.command(short_help="Take the database back to an older revision.")
 @click.argument("revision", default="-1")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @pass_place
@@ -54,7 +55,7 @@ def downgrade(place: Place, revision: str, yes: bool) -> None:
     return _say_change(place, before)
 
 
-@db.command()
+@db.command(short_help="Show which schema the database has, and which is needed.")
 @as_json
 @pass_place
 def current(place: Place, json_wanted: bool) -> None:
@@ -84,13 +85,15 @@ def history(place: Place, json_wanted: bool) -> None:
     return show.table([Column("revision"), Column("what", free=True)], revisions)
 
 
-@db.command()
+@db.command(short_help="Compare the tables with those this version describes.")
 @as_json
 @pass_place
 def check(place: Place, json_wanted: bool) -> int:
     """Compare the database's tables with those this version describes; exit 1 when they differ."""
     from gristmill.ledger.migrate import differences
 
+    if place.is_new_file():
+        raise SchemaMismatch(f"there is no database {place.shown()}; run: gristmill --database {place.shown()} db upgrade")
     with _ledger(place) as ledger:
         ledger.check_schema()
         found = differences(ledger.engine)

@@ -67,13 +67,14 @@ def message_of(error: Exception) -> str:
 def _usage_message(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
         close = error.possibilities
-        return f"no such option {error.option_name!r}" + (f"; did you mean {close[0]!r}?" if close else _see_help(error))
-    message = error.format_message().rstrip(".")
-    return message if "did you mean" in message else message + _see_help(error)
-
-
-def _see_help(error: click.UsageError) -> str:
-    return f"; see {error.ctx.command_path} --help" if error.ctx else ""
+        message = f"no such option {error.option_name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+    else:
+        message = error.format_message().rstrip(".")
+        message = message[:1].lower() + message[1:]
+    says_what_to_do = ";" in message or (
+        isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter)
+    )
+    return message if says_what_to_do or error.ctx is None else f"{message}; see {error.ctx.command_path} --help"
 
 
 def _explain(error: Exception) -> int:

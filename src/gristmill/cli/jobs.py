@@ -47,7 +47,7 @@ def list_(place: Place, /, limit: int, json_wanted: bool, **filters: Any) -> Non
     return None
 
 
-@job.command("show")
+@job.command("show", short_help="Show a job and its failed attempts, with traceback and log.")
 @click.argument("job", type=number())
 @as_json
 @pass_place
@@ -66,7 +66,7 @@ def show_(place: Place, job: int, json_wanted: bool) -> None:
     return None
 
 
-@job.command()
+@job.command(short_help="Queue an ended job again, or run a delayed one now.")
 @click.argument("job", type=number())
 @pass_place
 def retry(place: Place, job: int) -> None:
@@ -76,7 +76,7 @@ def retry(place: Place, job: int) -> None:
     show.line(f"job {job} is {found.state}")
 
 
-@job.command()
+@job.command(short_help="Cancel a job, queued or running.")
 @click.argument("job", type=number())
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
 @pass_place
@@ -124,7 +124,7 @@ def print_job(job: Job) -> None:
     spent = {"error": job.errors, "crash": job.crashes, "timeout": job.timeouts, "loss": job.losses}
     show.facts(
         [
-            ("error", f"{job.error_class}: {job.error}" if job.error_class and job.error else job.error),
+            ("error", job.error),
             ("run", None if job.run is None else f"{job.run}  (subject {job.subject}, stage {job.stage})"),
             ("queue", f"{job.queue}, priority {job.priority}"),
             ("arguments", show.assignments(job.args)),
@@ -169,7 +169,7 @@ def print_attempt(attempt: Attempt) -> None:
     show.line()
     show.heading(f"attempt {attempt.attempt}", attempt.outcome, ", ".join(part for part in rest if part))
     if attempt.error:
-        show.block(f"{attempt.error_class}: {attempt.error}" if attempt.error_class else attempt.error, "  ")
+        show.block(attempt.error, "  ")
     for title, text in (("traceback", attempt.traceback), ("log", attempt.log)):
         if text and text.strip():
             show.line(f"  {title}:")

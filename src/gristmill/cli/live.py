@@ -50,8 +50,8 @@ class Pace:
 
     def rate(self, run: Run, stage: Stage) -> float | None:
         """Items per second: lately, or of the whole stage once it is closed; None: not known yet."""
-        if stage.opened_at and stage.closed_at:
-            seconds = (stage.closed_at - stage.opened_at).total_seconds()
+        if stage.closed_at and (since := worked_since(run, stage)):
+            seconds = (stage.closed_at - since).total_seconds()
             return stage.done / seconds if seconds > 0 else None
         samples = self._seen.get((run.id, stage.name))
         if not samples or samples[-1][0] - samples[0][0] < 0.5:
@@ -62,6 +62,11 @@ class Pace:
         """Seconds until the stage is done, if it goes on like this; None while items may still come."""
         rate = self.rate(run, stage)
         return (stage.total - stage.done) / rate if rate and stage.state == "sealed" else None
+
+
+def worked_since(run: Run, stage: Stage) -> datetime | None:
+    """A stage is open from the start of its run, but nothing happens before a worker begins."""
+    return max(stage.opened_at, run.started_at) if stage.opened_at and run.started_at else stage.opened_at
 
 
 # ---- following
@@ -117,7 +122,7 @@ def _with_bars(look: Look, pauses: Iterator[float], console: Console, stay: bool
     from rich.live import Live
 
     pace = Pace()
-    with Live(console=console, auto_refresh=False, transient=stay) as live:
+    with Live(console=console, auto_refresh=False) as live:
         for pause in pauses:
             runs = look()
             pace.look(runs, time.monotonic())
@@ -239,9 +244,9 @@ def _bars(run: Run, pace: Pace, console: Console) -> Table:
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, max_width=24, overflow="ellipsis")
+    grid.add_column(no_wrap=True, min_width=12, max_width=24, overflow="ellipsis")
     grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True, justify="right")
+    grid.add_column(no_wrap=True, min_width=9, justify="right")  # so that the bars of several runs stand in line
     grid.add_column(no_wrap=True, overflow="ellipsis")
     for stage in run.stages:
         grid.add_row(f"  {stage.name}", bar(stage, console), _amount(stage), _remarks(run, stage, pace))
@@ -261,7 +266,7 @@ def _remarks(run: Run, stage: Stage, pace: Pace) -> Text:
         ended = stage.outcome or stage.state
         words += [Text(ended, show.STYLES.get(ended, ""))] if ended != "completed" or not stage.total else []
         if stage.closed_at and stage.total:
-            words.append(Text(show.between(stage.opened_at, stage.closed_at), "dim"))
+            words.append(Text(show.between(worked_since(run, stage), stage.closed_at), "dim"))
     rate = pace.rate(run, stage)
     if rate and stage.total > 1:
         words.append(Text(speed(rate), "dim"))

@@ -39,7 +39,7 @@ def list_(place: Place, json_wanted: bool) -> None:
     return None
 
 
-@queue.command()
+@queue.command(short_help="Pause a queue: nothing of it starts until it is resumed.")
 @click.argument("queue")
 @pass_place
 def pause(place: Place, queue: str) -> None:

@@ -56,7 +56,7 @@ def list_(
     return None
 
 
-@run.command("show")
+@run.command("show", short_help="Show a run, its stages, and the items that failed.")
 @click.argument("run", type=number())
 @as_json
 @pass_place
@@ -74,7 +74,7 @@ def show_(place: Place, run: int, json_wanted: bool) -> None:
     return None
 
 
-@run.command()
+@run.command(short_help="Stop a run.")
 @click.argument("run", type=number())
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
 @pass_place
@@ -146,12 +146,12 @@ def print_run(run: Run, failed: Sequence[Job]) -> None:
         ]
     )
     show.line()
-    print_stages(run.stages)
+    print_stages(run)
     if failed:
         print_failed(failed, sum(stage.failed for stage in run.stages))
 
 
-def print_stages(stages: Sequence[Stage]) -> None:
+def print_stages(run: Run) -> None:
     titles = ("total", "completed", "failed", "skipped", "cancelled")
     columns = [
         Column("stage"),
@@ -159,13 +159,15 @@ def print_stages(stages: Sequence[Stage]) -> None:
         *(Column(title, right=True) for title in titles),
         Column("took", right=True),
     ]
-    show.table(columns, [_stage_row(stage) for stage in stages])
+    show.table(columns, [_stage_row(run, stage) for stage in run.stages])
 
 
-def _stage_row(stage: Stage) -> list[str]:
+def _stage_row(run: Run, stage: Stage) -> list[str]:
+    from gristmill.cli.live import worked_since
+
     more = "+" if stage.state == "open" else ""
     counts = [show.count(n) for n in (stage.completed, stage.failed, stage.skipped, stage.cancelled)]
-    took = show.between(stage.opened_at, stage.closed_at)
+    took = show.between(worked_since(run, stage), stage.closed_at)
     return [stage.name, stage.outcome or stage.state, f"{show.count(stage.total)}{more}", *counts, took]
 
 

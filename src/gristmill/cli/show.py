@@ -62,10 +62,27 @@ def heading(text: str, state: str = "", rest: str = "") -> None:
 
 def facts(pairs: Iterable[tuple[str, str | None]]) -> None:
     """Names and values, aligned; what has no value is left out."""
-    known = [(name, value) for name, value in pairs if value]
+    known = [(name, clean(value)) for name, value in pairs if value]
+    if is_terminal(sys.stdout):
+        return _rich_facts(known)
     width = max((len(name) for name, _ in known), default=0)
     for name, value in known:
-        line(f"  {name:<{width}}  {value}")
+        click.echo(f"  {name:<{width}}  {value}")
+    return None
+
+
+def _rich_facts(known: Iterable[tuple[str, str]]) -> None:
+    """As above, but a long value goes on under itself."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for name, value in known:
+        grid.add_row(Text(name), Text(value))
+    console().print(Padding(grid, (0, 0, 0, 2)))
 
 
 def block(text: str, indent: str = "    ") -> None:

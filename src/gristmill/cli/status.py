@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _ACTIVE = ("in_progress", "queued", "waiting")
 _MOST = 200  # runs in a live view
+_LINGER = 10.0  # seconds that an ended run stays in it
 
 
 @click.command(cls=Command)
@@ -61,20 +63,23 @@ def watch(place: Place, run: int | None) -> None:
     with place.reading() as mill:
         if run is not None:
             follow(lambda: [mill.run(run)], sys.stdout)
-        else:
-            if not follow(Active(mill), sys.stdout, stay=True):
-                show.line("nothing is running")
+        elif not follow(Active(mill), sys.stdout, stay=True):
+            show.line("nothing is running")
 
 
 class Active:
-    """The active runs at each look, and those that ended since the last one, so that their end is seen."""
+    """The active runs at each look, and those that ended a moment ago, so that their end is seen."""
 
     def __init__(self, mill: Mill) -> None:
         self._mill = mill
         self._before: set[int] = set()
+        self._ended: dict[int, tuple[float, Run]] = {}
 
     def __call__(self) -> Sequence[Run]:
+        now = time.monotonic()
         found = {run.id: run for state in _ACTIVE for run in self._mill.runs(state=state, limit=_MOST)}
-        ended = [self._mill.run(number) for number in sorted(self._before - found.keys())]
+        self._ended |= {number: (now, self._mill.run(number)) for number in self._before - found.keys()}
+        self._ended = {number: (at, run) for number, (at, run) in self._ended.items() if now - at < _LINGER}
         self._before = set(found)
-        return [*ended, *(found[number] for number in sorted(found))]
+        found |= {number: run for number, (_, run) in self._ended.items()}
+        return [found[number] for number in sorted(found)]

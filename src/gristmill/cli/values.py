@@ -65,8 +65,7 @@ def number(lowest: int = 1, highest: int = _MOST_ID) -> Callable[[Any], int]:
     def whole(value: Any) -> int:
         text = str(value).strip()
         if not re.fullmatch(r"[+-]?[0-9]{1,40}", text) or not lowest <= int(text) <= highest:
-            limit = f"of at least {lowest}" if highest == _MOST_ID else f"from {lowest} to {highest}"
-            raise click.BadParameter(f"{text!r} is not a whole number {limit}")
+            raise click.BadParameter(f"{text!r} is not a whole number from {lowest} to {highest:,}")
         return int(text)
 
     return whole

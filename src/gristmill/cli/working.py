@@ -13,7 +13,7 @@ from gristmill.cli.app import Command, Place, pass_place
 from gristmill.cli.values import duration, number
 
 if TYPE_CHECKING:
-    from gristmill.mill import Mill
+    from gristmill.worker import Until, Worker
 
 log = logging.getLogger("gristmill.cli")
 
@@ -34,9 +34,8 @@ def up(place: Place, slots: int | None, grace: float | None) -> None:
     with place.working(app) as mill:
         from gristmill.reconciler import Reconciler
 
-        _announce(mill, place, "worker for all queues and reconciler", slots)
-        mill.work(tickers=[Reconciler(mill.ledger).tick], slots=slots, grace=grace)
-        log.info("stopped")
+        worker = mill.worker(tickers=[Reconciler(mill.ledger).tick], slots=slots, grace=grace)
+        _run(worker, place, "worker for all queues and reconciler")
 
 
 @click.command(cls=Command, needs_app=True)
@@ -62,24 +61,17 @@ def work(
     app = place.registry()
     log_to_stderr()
     with place.working(app) as mill:
+        worker = mill.worker(queues=queues, slots=slots, strict=strict or None, grace=grace)
         what = f"worker for {', '.join(queues)}" if queues else "worker for all queues"
-        _announce(mill, place, what, slots, ends=burst or drain)
-        mill.work(
-            "idle" if burst else "drained" if drain else None,
-            queues=queues,
-            slots=slots,
-            strict=strict or None,
-            grace=grace,
-        )
-        log.info("stopped")
+        _run(worker, place, what, "idle" if burst else "drained" if drain else None)
 
 
-def _announce(mill: Mill, place: Place, what: str, slots: int | None, ends: bool = False) -> None:
-    from gristmill.settings import worker_settings
-
-    count = worker_settings(slots=slots).slots
-    stop = "ends when there is nothing left" if ends else "Ctrl-C stops it"
-    log.info("%s, %s, on %s; %s", what, show.plural(count, "slot"), place.shown(), stop)
+def _run(worker: Worker, place: Place, what: str, until: Until = None) -> None:
+    """One line says what runs and how to stop it."""
+    stop = "ends when there is nothing left to do" if until else "Ctrl-C stops it"
+    log.info("%s, %s, on %s; %s", what, show.plural(worker.settings.slots, "slot"), place.shown(), stop)
+    worker.run(until)
+    log.info("stopped")
 
 
 # ---- the log of a worker

@@ -29,7 +29,7 @@ from gristmill.execution.context import Context
 from gristmill.execution.emitter import Emitter
 from gristmill.execution.frames import Unpacker, pack
 from gristmill.execution.load import load_sources
-from gristmill.execution.run import cancelled, clean, failed, succeeded
+from gristmill.execution.run import PLAIN, cancelled, clean, failed, succeeded
 from gristmill.execution.status import Status
 from gristmill.pipeline import Registry, Task
 
@@ -40,7 +40,7 @@ LOG_LIMIT = 16 * 1024  # bytes of captured output kept with a failed attempt
 _FLUSH_EVERY = 0.005  # seconds that a finished job may wait for company before it is reported
 _FLUSH_AT = 200
 _STDOUT = 1
-_stdout = sys.stdout
+_stdout: Any = sys.stdout
 
 
 Given = tuple[list[Any], dict[int, list[Any]], dict[int, list[Any]]]  # a job's row, and where its run and stage are
@@ -200,8 +200,12 @@ def work(child: Child) -> None:
 
 
 def _report(child: Child, done: list[tuple[Any, ...]]) -> None:
+    """Plain completions as columns (jobs, results, starts), since there are so many; the others one by one."""
     if done:
-        child.send("done", done, time.monotonic())
+        plain = [report for report in done if len(report) == PLAIN]
+        jobs, _, _, results, starts = zip(*plain, strict=True) if plain else ((),) * PLAIN
+        others = [report for report in done if len(report) != PLAIN] if len(plain) < len(done) else []
+        child.send("done", jobs, results, starts, others, time.monotonic())
         done.clear()
 
 
@@ -390,6 +394,7 @@ def main() -> None:
     if os.getppid() != supervisor:
         return  # it died before we could ask to die with it
     faulthandler.enable()
+    _stdout.reconfigure(line_buffering=True)  # what was printed before a kill must not be lost with a buffer
     unpacker = Unpacker()
     messages: list[list[Any]] = []
     while not messages:

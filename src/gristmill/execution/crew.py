@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -16,8 +17,8 @@ from orjson import Fragment
 from gristmill.execution.children import Child, Held
 from gristmill.execution.run import Report
 from gristmill.ledger.claim import Claimed
-from gristmill.ledger.emit import Emission, Item
-from gristmill.ledger.exchange import Batch
+from gristmill.ledger.emit import Emission, Item, Refusal
+from gristmill.ledger.exchange import Batch, refused
 from gristmill.ledger.finish import Outcome, Verdict
 from gristmill.ledger.read import RunInfo, StageInfo, TaskInfo
 from gristmill.settings import WorkerSettings
@@ -50,6 +51,11 @@ class Knowledge:
     runs: dict[int, RunInfo] = field(default_factory=dict)
     stages: dict[int, StageInfo] = field(default_factory=dict)
 
+    @property
+    def limited(self) -> bool:
+        """Does any task limit its memory?"""
+        return any(task.spec["memory_mib"] for task in self.tasks.values())
+
 
 class Crew:
     """The children, and everything that they hold."""
@@ -66,7 +72,7 @@ class Crew:
         self.broken: str | None = None
         self.lease_deadline = time.monotonic() + settings.lease
         self._claim_left: dict[int, int] = {}
-        self._refused: dict[int, str] = {}
+        self._refused: dict[int, Refusal] = {}
         self._doomed: dict[Child, tuple[int | None, Verdict, str]] = {}  # killed by us: (culprit, verdict, reason)
         self._timed_out: set[int] = set()
         self._memory_at = 0.0
@@ -184,14 +190,16 @@ class Crew:
                 self._hand(child, [job], claim, now)
 
     def _dealt(self, jobs: Sequence[Claimed], children: Sequence[Child]) -> list[list[Claimed]]:
-        """Each job goes to the child with the least work so far."""
+        """Each job goes to the child with the least work so far; many at once, where that comes to the same."""
         shares: list[list[Claimed]] = [[] for _ in children]
         line = [(self._load(child), n) for n, child in enumerate(children)]
         heapq.heapify(line)
-        for job in jobs if line else ():
+        step = max(1, len(jobs) // (8 * len(children))) if children else 1
+        for first in range(0, len(jobs), step) if line else ():
             load, n = line[0]
-            shares[n].append(job)
-            heapq.heapreplace(line, (load + self._known_cost(job.queue_id), n))
+            some = jobs[first : first + step]
+            shares[n] += some
+            heapq.heapreplace(line, (load + len(some) * self._known_cost(some[0].queue_id), n))
         return shares
 
     def _hand(self, child: Child, jobs: Sequence[Claimed], claim: int, now: float) -> None:
@@ -231,8 +239,11 @@ class Crew:
     def hear(self, child: Child) -> None:
         for message in child.messages():
             match message:
-                case ["done", reports, at]:
-                    self._hear_reports(child, reports, at)
+                case ["done", jobs, results, starts, others, at]:
+                    if jobs:
+                        self._hear_completed(child, jobs, results, starts)
+                    self._hear_others(child, others)
+                    self._learn(child, starts + [report[4] for report in others], at)
                 case ["emit", job, attempt, items]:
                     self._hear_items(child, job, attempt, items)
                 case ["progress", job, attempt, state]:
@@ -241,40 +252,45 @@ class Crew:
                     self._hear_returned(child, jobs)
                 case ["hello", tasks]:
                     child.ready, child.tasks = True, set(tasks)
+                    now = time.monotonic()  # their time did not count while the process was starting
+                    child.held = {job: (held[0], held[1], now) for job, held in child.held.items()}
                 case ["broken", text]:
                     self.broken = text
                 case ["gone"]:
                     self._bury(child)
 
-    def _hear_reports(self, child: Child, reports: list[list[Any]], at: float) -> None:
+    def _hear_completed(self, child: Child, jobs: list[int], results: list[str | None], starts: list[float]) -> None:
         now = time.monotonic()
-        spent: dict[int, list[float]] = {}
-        ends = [report[4] for report in reports[1:]] + [at]
-        done: Counter[int] = Counter()
-        for report, end in zip(reports, ends, strict=True):
-            held = child.held.pop(report[0], None)
-            if held is None:
-                continue
-            job, claim, _ = held
-            seconds = spent.setdefault(job.queue_id, [0.0, 0])
-            seconds[0] += end - report[4]
-            seconds[1] += 1
-            ran = int((now - report[4]) * 1e6) or 1
-            if len(report) == 5 and not self._refused:
-                row = (report[0], report[1], report[3], ran, job.run_id, job.stage_id)
-                self.batch.completed.append(row)
-                done[claim] += 1
-            else:
-                self._end(claim, self._outcome(held, Report(*report), ran))
-        for claim, jobs in done.items():
-            self._ended(claim, jobs)
-        self._learn(child, spent, len(reports))
+        unusual = self._refused or self._timed_out or len(child.held.keys() & set(jobs)) < len(jobs)
+        if unusual:  # each is looked at for itself
+            rows = zip(jobs, results, starts, strict=True)
+            self._hear_others(
+                child, [(j, child.held[j][0].attempt, "completed", r, s) for j, r, s in rows if j in child.held]
+            )
+            return
+        held = list(map(child.held.pop, jobs))
+        self.batch.completed += [
+            (job.id, job.attempt, result, int((now - started) * 1e6) + 1, job.run_id, job.stage_id)
+            for (job, _, _), result, started in zip(held, results, starts, strict=True)
+        ]
+        for claim, number in Counter(map(itemgetter(1), held)).items():
+            self._ended(claim, number)
 
-    def _learn(self, child: Child, spent: Mapping[int, Sequence[float]], reports: int) -> None:
-        child.finished += reports
+    def _hear_others(self, child: Child, reports: Sequence[Sequence[Any]]) -> None:
+        now = time.monotonic()
+        for report in reports:
+            held = child.held.pop(report[0], None)
+            if held is not None:
+                ran = int((now - report[4]) * 1e6) + 1
+                self._end(held[1], self._outcome(held, Report(*report), ran))
+
+    def _learn(self, child: Child, starts: Sequence[float], at: float) -> None:
+        """What jobs take; of children that hold jobs of several queues, as if all took the same."""
+        child.finished += len(starts)
         if not child.is_async:
-            for queue, (seconds, jobs) in spent.items():
-                self.costs.setdefault(queue, Cost(seconds / jobs, 0)).learn(seconds, int(jobs))
+            for queue in child.queues:
+                seconds = at - min(starts)
+                self.costs.setdefault(queue, Cost(seconds / len(starts), 0)).learn(seconds, len(starts))
         child.recalled = child.recalled and bool(child.held)
         if child.alone and not child.held:
             self._retire(child)
@@ -282,7 +298,7 @@ class Crew:
     def _outcome(self, held: Held, report: Report, ran: int) -> Outcome:
         verdict = _VERDICTS[report.verdict]
         reason = report.reason
-        if verdict is Verdict.CANCELLED and report.job in self._timed_out:
+        if report.job in self._timed_out:
             verdict, reason = Verdict.TIMEOUT, self._timeout_words(held)
         if report.items and held[0].run_id is not None:
             items = [Item(*item) for item in report.items]
@@ -310,13 +326,15 @@ class Crew:
         if held is not None and held[0].run_id is not None:
             self.batch.emissions.append(Emission(job, attempt, held[0].run_id, [Item(*item) for item in items]))
 
-    def acknowledge(self, emissions: Iterable[Emission], refused: Mapping[int, str]) -> None:
+    def acknowledge(self, emissions: Iterable[Emission], refusals: Mapping[int, Refusal]) -> None:
         """Tells producers that their items are in the ledger, or why not."""
-        self._refused.update(refused)
         holders = {job: child for child in self.children for job in child.held}
         for emission in emissions:
             if child := holders.get(emission.job):
-                child.send(["ack", emission.job, refused.get(emission.job)])
+                why = refusals.get(emission.job)
+                if why is not None:
+                    self._refused[emission.job] = why
+                child.send(["ack", emission.job, why and why.reason])
 
     def _hear_returned(self, child: Child, jobs: list[int]) -> None:
         for job in jobs:
@@ -326,8 +344,7 @@ class Crew:
     def _end(self, claim: int, outcome: Outcome) -> None:
         """The one place where a job leaves this crew's hands."""
         if self._refused and outcome.job in self._refused:
-            reason = self._refused.pop(outcome.job)
-            outcome = outcome._replace(verdict=Verdict.PERMANENT, reason=reason, result=None, error_class="Invalid")
+            outcome = refused(outcome, self._refused.pop(outcome.job))
         self._timed_out.discard(outcome.job)
         self.batch.outcomes.append(outcome)
         self._ended(claim, 1)
@@ -363,7 +380,7 @@ class Crew:
                 child.bound_output()
             if self._settings.recycle and child.finished >= self._settings.recycle and not child.held:
                 self._retire(child)
-        if any(self._memory_limit(child) for child in self.children):
+        if self._settings.memory_mib or self.known.limited:
             due.append(self._memory_at)
         return max(0.0, min(due) - now)
 
@@ -389,6 +406,8 @@ class Crew:
 
     def _tick_async(self, child: Child, now: float) -> float:
         due = now + 3600.0
+        if not child.ready:
+            return due
         for job, held in child.held.items():
             if job in self._timed_out:
                 continue
@@ -430,7 +449,7 @@ class Crew:
         return min(limits, default=0)
 
     def _check_memory(self, child: Child) -> None:
-        limit = self._memory_limit(child)
+        limit = self._memory_limit(child) if self._settings.memory_mib or self.known.limited else 0
         if not limit:
             return
         try:

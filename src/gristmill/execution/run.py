@@ -17,6 +17,9 @@ REASON_LIMIT = 2000
 _HERE = str(Path(__file__).parent)
 
 
+PLAIN = 5  # fields of a report that says nothing but that a job completed
+
+
 class Report(NamedTuple):
     """How an attempt ended, as the child tells it: positional and short, since there may be 100,000 a second."""
 

@@ -21,6 +21,13 @@ class Item(NamedTuple):
     stage: str | None = None
 
 
+class Refusal(NamedTuple):
+    """Why a producer must stop."""
+
+    reason: str
+    stopped: bool = False  # its run is being stopped: it did nothing wrong
+
+
 class Emission(NamedTuple):
     """A batch of items from one attempt of one job."""
 
@@ -49,12 +56,16 @@ _THERE = Sql(
     "SELECT j.stage_id, j.key, j.parent_id, j.parent_attempt FROM gm_job j"
     " JOIN {rows f: stage bigint, path text} ON j.stage_id = f.stage AND j.key = f.path"
 )
+_AGAIN = Sql(
+    "UPDATE gm_job SET parent_attempt = f.number FROM {rows f: stage bigint, path text, number int}"
+    " WHERE gm_job.stage_id = f.stage AND gm_job.key = f.path"
+)
 _GROW = Sql(
     "UPDATE gm_stage SET total = total + f.more FROM {rows f: stage bigint, more bigint} WHERE gm_stage.id = f.stage"
 )
 
 
-def emit(tx: Tx, worker: int, emissions: Sequence[Emission]) -> dict[int, str]:
+def emit(tx: Tx, worker: int, emissions: Sequence[Emission]) -> dict[int, Refusal]:
     """Adds items and counts them, in one transaction. Says which producers must stop, and why.
 
     The same path twice from one attempt is an error; from a retry of the producer it is a no-op.
@@ -65,14 +76,14 @@ def emit(tx: Tx, worker: int, emissions: Sequence[Emission]) -> dict[int, str]:
     targets: dict[int, list[Any]] = {}
     for row in tx.all(_TARGETS, ids=sorted({p.stage_id for p in producers.values()})) if producers else ():
         targets.setdefault(row.upstream_id, []).append(row)
-    refused: dict[int, str] = {}
+    refused: dict[int, Refusal] = {}
     rows: list[tuple[Any, ...]] = []
     for emission in emissions:
         producer = producers.get(emission.job)
         if producer is None or producer.attempt != emission.attempt:
-            refused[emission.job] = "not yours any more"
+            refused[emission.job] = Refusal("not yours any more")
         elif runs[emission.run].stop is not None:
-            refused[emission.job] = "the run is being stopped"
+            refused[emission.job] = Refusal("the run is being stopped", stopped=True)
         else:
             rows += _rows(emission, producer, targets.get(producer.stage_id, []), runs[emission.run].priority)
     if rows:
@@ -98,15 +109,20 @@ def _path(producer: Any, key: str) -> str:
     return f"{producer.key}/{key}" if producer.key else key
 
 
-def _add(tx: Tx, rows: list[tuple[Any, ...]]) -> dict[int, str]:
+def _add(tx: Tx, rows: list[tuple[Any, ...]]) -> dict[int, Refusal]:
     wanted = {(row[1], row[8]): row for row in rows}
-    twice = {row[2]: _TWICE.format(row[8]) for row in rows if wanted[row[1], row[8]] is not row}
+    twice = {row[2]: Refusal(_TWICE.format(row[8])) for row in rows if wanted[row[1], row[8]] is not row}
     added = [tuple(row) for row in tx.all(_ADD, f=list(wanted.values()))]
     if len(added) < len(wanted):
+        again: list[tuple[int, str, int]] = []
         for stage, path, parent, attempt in tx.all(_THERE, f=sorted(set(wanted) - set(added))):
             emitter = wanted[stage, path]
             if parent != emitter[2] or attempt == emitter[3]:
-                twice[emitter[2]] = _TWICE.format(path)
+                twice[emitter[2]] = Refusal(_TWICE.format(path))
+            else:
+                again.append((stage, path, emitter[3]))
+        if again:
+            tx.run(_AGAIN, f=again)
     if added:
         tx.run(_GROW, f=sorted(Counter(stage for stage, _ in added).items()))
     for row in rows:

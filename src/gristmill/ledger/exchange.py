@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from gristmill.ledger.claim import Taken, Want, claim
-from gristmill.ledger.emit import Emission, emit
+from gristmill.ledger.emit import Emission, Refusal, emit
 from gristmill.ledger.finish import Completed, Outcome, Verdict, finish
 from gristmill.ledger.store import Tx
 
@@ -48,8 +48,8 @@ class Batch:
 
 
 class Exchanged(NamedTuple):
-    refused_items: dict[int, str]  # producers that must stop, and why
-    refused: list[int]  # jobs that were not this worker's any more
+    refused_items: dict[int, Refusal]  # producers that must stop, and why
+    late: list[int]  # jobs that were not this worker's any more
     taken: Taken
 
 
@@ -59,12 +59,13 @@ def exchange(
     outcomes: Sequence[Outcome] = batch.outcomes
     refused_items = emit(tx, worker, batch.emissions) if batch.emissions else {}
     if refused_items:
-        outcomes = [_refused(o, refused_items[o.job]) if o.job in refused_items else o for o in outcomes]
-    refused = finish(tx, worker, outcomes, batch.completed, batch.ended_claims) if batch else []
+        outcomes = [refused(o, refused_items[o.job]) if o.job in refused_items else o for o in outcomes]
+    late = finish(tx, worker, outcomes, batch.completed, batch.ended_claims) if batch else []
     taken = claim(tx, worker, wants, room) if wants else Taken(None, [], [])
-    return Exchanged(refused_items, refused, taken)
+    return Exchanged(refused_items, late, taken)
 
 
-def _refused(outcome: Outcome, reason: str) -> Outcome:
-    """A job whose last items were refused did not complete."""
-    return outcome._replace(verdict=Verdict.PERMANENT, reason=reason, result=None, error_class="Invalid")
+def refused(outcome: Outcome, why: Refusal) -> Outcome:
+    """A job whose items were refused did not complete."""
+    verdict = Verdict.CANCELLED if why.stopped else Verdict.PERMANENT
+    return outcome._replace(verdict=verdict, reason=why.reason, result=None, error_class="Invalid")

@@ -1,0 +1,1 @@
+"""Measurements: ratios taken in one run, never absolute times, since machines differ and are noisy."""

@@ -1,0 +1,39 @@
+"""The pipelines and tasks that the measurements run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from gristmill import Context, Pipeline, task
+
+
+@task(queue="bench")
+def nothing(ctx: Context, n: int) -> int:
+    return n
+
+
+@task(queue="bench")
+def stamp(ctx: Context) -> int:
+    """When it started, on this machine's clock."""
+    return time.time_ns()
+
+
+fan = Pipeline("fan")
+
+
+@fan.stage(queue="bench")
+def produce(ctx: Context, items: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    for n in range(items):
+        yield f"{n:07}", {"n": n}
+
+
+@fan.stage(after=produce, each=True, queue="bench")
+def work(ctx: Context, n: int) -> int:
+    return n
+
+
+@fan.stage(after=work, queue="bench")
+def join(ctx: Context) -> int:
+    return ctx.counts("work").completed

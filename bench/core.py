@@ -214,6 +214,7 @@ def claim_seconds(mill: Mill, load: int = 0) -> float:
 def latency(bases: Databases, kind: str, quick: bool) -> Iterator[Figure]:
     with bases.fresh(kind) as url, open_mill(url) as mill:
         process = worker(url, until="")
+        one_latency(mill)  # until it has started
         took = sorted(one_latency(mill) for _ in range(100 if quick else 400))
         process.terminate()
         process.wait()

@@ -6,7 +6,7 @@ Any number of workers may do it at once: each step is a guarded verb, and whoeve
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from gristmill.identity import gone, host
@@ -42,14 +42,15 @@ class Housekeeping:
         self._swept: dict[int, float] = {}
         self._strays_at = 0.0
 
-    def tick(self, now: float, worker: int, held: Collection[int]) -> Seen:
+    def tick(self, now: float, worker: int, held: Callable[[], set[int]], running: Collection[int]) -> Seen:
+        """`held`: all jobs in this worker's hands; `running`: those that have been there for a while."""
         with self.ledger.reading() as tx:
             all_queues = queues.all_queues(tx)
             due = queues.next_due(tx)
             expired = workers.expired(tx)
             neighbours = [w for w in workers.on_host(tx, host()) if w[0] != worker]
             self.stopping = set(stop.stopping_runs(tx))
-            to_cancel = workers.asked_to_stop(tx, worker, held)
+            to_cancel = workers.asked_to_stop(tx, worker, running)
         while due is not None and due <= 0 and self.ledger.do(queues.promote):
             with self.ledger.reading() as tx:
                 due = queues.next_due(tx)
@@ -64,14 +65,14 @@ class Housekeeping:
                 self._swept[run] = now + _SWEEP_AGAIN
         self._swept = {run: at for run, at in self._swept.items() if run in self.stopping}
         if self.strays_possible or now >= self._strays_at:
-            self._release_strays(worker, held, now)
+            self._release_strays(worker, held(), now)
         return Seen(all_queues, to_cancel, due)
 
     def _rescue(self, worker: int, *, gone: bool) -> None:
         jobs = self.ledger.do(workers.rescue, worker, gone)
         log.warning("worker %d is %s: %d jobs taken back", worker, "gone" if gone else "lost", jobs)
 
-    def _release_strays(self, worker: int, held: Collection[int], now: float) -> None:
+    def _release_strays(self, worker: int, held: set[int], now: float) -> None:
         strays = self.ledger.do(workers.release_strays_of, worker, held)
         if strays:
             log.warning("%d jobs were in this worker's name but not in its hands: released", strays)

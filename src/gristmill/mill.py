@@ -96,7 +96,7 @@ class Mill:
             self._plan(flow),
             _choice(IfActive, if_active, "if_active"),
         )
-        if not started.created:
+        if started.raised:
             while self.ledger.do(start.raise_jobs, started.run_id, int(level)):
                 pass
         run = self.run(started.run_id)

@@ -16,33 +16,32 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Literal
 
 from gristmill import __version__
 from gristmill.clock import SECOND, micros
-from gristmill.delivery.protocol import Bell, Delivery
+from gristmill.delivery.protocol import ALL, Bell, Delivery
 from gristmill.errors import AppError, DatabaseError, NotYours, Unavailable
 from gristmill.execution.children import Child
 from gristmill.execution.crew import ASYNC, SYNC, Crew
 from gristmill.fairness import Shares
 from gristmill.housekeeping import Housekeeping
 from gristmill.identity import born, host
-from gristmill.ledger import claim as claims
 from gristmill.ledger import read, workers
-from gristmill.ledger.claim import Claimed, Lane, Taken, Want
+from gristmill.ledger.claim import Claimed, Lane, Taken, Want, find_floor
 from gristmill.ledger.emit import Refusal
 from gristmill.ledger.exchange import Batch, Exchanged, exchange, refused
 from gristmill.ledger.finish import Outcome, SomeRefused, Verdict, begin, report_progress
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.store import Ledger
+from gristmill.model import Priority
 from gristmill.settings import WorkerSettings
 
 Until = Literal["idle", "drained"] | None
 log = logging.getLogger("gristmill.worker")
 
-_PRIORITIES = (0, 1, 2)
 _QUEUE_OF = attrgetter("queue_id")
 _RESCAN = 1.0  # seconds between looks at a whole lane, dead index entries included
 _FLOOR_EVERY = 0.05
@@ -90,11 +89,12 @@ class Worker:
         self._shares = Shares()
         self._floors: dict[tuple[int, int, int], tuple[int, float, float]] = {}  # lane: (floor, moved, reset)
         self._look = True  # there may be ready jobs that were not seen yet
-        self._empty: set[tuple[int, ...]] = set()  # lanes that had nothing, since the last reason to look again
+        self._empty: set[tuple[int, int, int | None]] = set()  # lanes that had nothing, since the last reason to look again
         self._gave: set[tuple[int, int]] = set()  # (queue, pool) that had more than was taken when last asked
         self._queues_seen = False
         self._pending = Batch()  # taken from the crew, not yet known to be written
         self._begun: set[int] = set()
+        self._recalled = False
         self._rest_until = 0.0
         self._offline_until = 0.0
         self._failures = 0
@@ -193,16 +193,18 @@ class Worker:
 
     def _heard(self) -> None:
         assert self._bell is not None
-        self._look_again()
         try:
-            self._bell.heard()
+            rung = self._bell.heard()
+            self._look_again(None if ALL in rung else rung)
         except Unavailable as error:
             log.warning("%s", error)
+            self._look_again()
             self._hang_up()
 
-    def _look_again(self) -> None:
+    def _look_again(self, queues: Collection[int] | None = None) -> None:
+        """There may be new jobs in these queues (None: in any)."""
         self._look = True
-        self._empty.clear()
+        self._empty = {lane for lane in self._empty if queues is not None and lane[0] not in queues}
 
     # ---- its place in the ledger
 
@@ -268,15 +270,15 @@ class Worker:
             return
         self._house_at = now + self.settings.poll
         self._look_again()
-        seen = self.house.tick(now, self.id, self._in_hand())
+        seen = self.house.tick(now, self.id, self._in_hand, self.crew.long_held(now))
         self._queues = [q for q in seen.queues if not self.only or q.name in self.only]
         self._queues_seen = True
         self.crew.cancel(seen.to_cancel)
         if seen.next_due is not None:
             self._house_at = min(self._house_at, now + max(0.001, seen.next_due / SECOND))
 
-    def _in_hand(self) -> list[int]:
-        return self.crew.held_ids() + self._pending.jobs() + self.crew.batch.jobs()
+    def _in_hand(self) -> set[int]:
+        return {*self.crew.held_ids(), *self._pending.jobs(), *self.crew.batch.jobs()}
 
     # ---- a turn: write what is done, take what is next
 
@@ -387,24 +389,20 @@ class Worker:
         return shares
 
     def _lanes(self, queue: int, pool: int, now: float) -> tuple[Lane, ...]:
-        """The lanes of a queue that may hold something, with the floor that is known for each."""
-        lanes = []
-        for priority in _PRIORITIES:
-            key = (queue, pool, priority)
-            if key not in self._empty:
-                lanes.append(Lane(*key, self._floor(key, now)))
-        return tuple(lanes)
+        """The lines of a queue that may hold something."""
+        lanes = [Lane(queue, pool)]
+        if (queue, pool) in self._gave and not self.ledger.is_sqlite:
+            lanes = [Lane(queue, pool, priority, self._floor((queue, pool, priority), now)) for priority in Priority]
+        return tuple(lane for lane in lanes if lane[:3] not in self._empty)
 
     def _floor(self, key: tuple[int, int, int], now: float) -> int:
-        """PostgreSQL keeps entries of claimed rows in the index for a while: look from behind them, mostly."""
-        if self.ledger.is_sqlite:
-            return 0
+        """PostgreSQL keeps entries of claimed rows in the index for a while: under load, look from behind them."""
         floor, moved, reset = self._floors.get(key, (0, now, now))
         if now - reset > _RESCAN:
             floor, moved, reset = 0, now, now
         elif now - moved > _FLOOR_EVERY:
             with self.ledger.reading() as tx:
-                floor, moved = claims.floor(tx, Lane(*key, floor)), now
+                floor, moved = find_floor(tx, Lane(*key, floor)), now
         self._floors[key] = (floor, moved, reset)
         return floor
 
@@ -412,7 +410,7 @@ class Worker:
         """Hands new jobs to the children, and remembers which lanes are worth another look."""
         self._empty.update(lane[:3] for lane in taken.empty)
         gave = {(job.queue_id, job.pool) for job in taken.jobs}
-        dry = {(lane.queue_id, lane.pool) for lane in taken.empty if lane.priority == _PRIORITIES[-1]}
+        dry = {(lane.queue_id, lane.pool) for lane in taken.empty if lane.priority in (None, Priority.LOW)}
         self._gave = (self._gave | gave) - dry
         self._look = bool(gave - dry)
         if not taken.jobs:
@@ -498,7 +496,8 @@ class Worker:
     def _over(self, until: Until) -> bool:
         if self.stopping_since is not None:
             waited = time.monotonic() - self.stopping_since
-            if waited < 1.0:
+            if not self._recalled:
+                self._recalled = True
                 self.crew.recall()
             return waited > self.settings.grace or not (self.crew.held or self.crew.batch or self._pending)
         if until is None or self.id == 0 or self.crew.starting:

@@ -28,7 +28,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 
     _print_anything()
     try:
-        result = gristmill.main(argv, prog_name="gristmill", standalone_mode=False)
+        result = _invoke(gristmill, sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
         return result if isinstance(result, int) else OK
     except click.exceptions.NoArgsIsHelpError as error:
@@ -41,6 +41,17 @@ def run(argv: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
     except Exception as error:
         return _explain(error)
+
+
+def _invoke(command: click.Command, argv: list[str]) -> object:
+    """As click's own `main` does, which would answer a closed pipe and Ctrl-C in its way, not in ours."""
+    if "_GRISTMILL_COMPLETE" in os.environ:  # the shell asks what could come next
+        return command.main(argv, prog_name="gristmill")
+    try:
+        with command.make_context("gristmill", argv) as ctx:
+            return command.invoke(ctx)
+    except click.exceptions.Exit as stop:  # --help, --version
+        return stop.exit_code
 
 
 def code_of(error: Exception) -> int:

@@ -29,7 +29,7 @@ _LOOKS = (
 _LINE_EVERY = 1.0  # seconds between plain lines of one run
 _WINDOW = 10.0  # seconds over which the rate is taken
 _PATIENCE = 60.0  # seconds that the database may be away
-_BAR = 28
+_BEFORE_AND_AFTER_BAR = 64  # columns for name, numbers and remarks
 
 Look = Callable[[], Sequence[Run]]
 
@@ -45,7 +45,8 @@ class Pace:
             for stage in run.stages:
                 samples = self._seen.setdefault((run.id, stage.name), deque())
                 samples.append((now, stage.done))
-                while samples[0][0] < now - _WINDOW:
+                # What lies before the first progress is waiting, and says nothing about the speed.
+                while samples[0][0] < now - _WINDOW or (len(samples) > 2 and samples[1][1] == samples[0][1]):
                     samples.popleft()
 
     def rate(self, run: Run, stage: Stage) -> float | None:
@@ -264,11 +265,12 @@ def _remarks(run: Run, stage: Stage, pace: Pace) -> Text:
     words = [Text(others(stage), show.STYLES["failed"] if stage.failed else "")] if others(stage) else []
     if stage.state in {"waiting", "closed"}:
         ended = stage.outcome or stage.state
-        words += [Text(ended, show.STYLES.get(ended, ""))] if ended != "completed" or not stage.total else []
+        if not stage.total or not ended.startswith("completed"):
+            words.append(Text(ended, show.STYLES.get(ended, "")))
         if stage.closed_at and stage.total:
             words.append(Text(show.between(worked_since(run, stage), stage.closed_at), "dim"))
     rate = pace.rate(run, stage)
-    if rate and stage.total > 1:
+    if rate and stage.total > 1 and stage.outcome != "cancelled":
         words.append(Text(speed(rate), "dim"))
     left = pace.left(run, stage)
     if left is not None and left >= 1:
@@ -280,18 +282,12 @@ def bar(stage: Stage, console: Console) -> Text:
     """Completed, skipped and failed shares in their colours; the rest is dots, so that it reads without colour too."""
     from rich.text import Text
 
+    width = min(28, max(8, console.width - _BEFORE_AND_AFTER_BAR))
     full, empty = ("#", ".") if console.options.ascii_only else ("━", "·")
+    shares = {"completed": stage.completed, "skipped": stage.skipped + stage.cancelled, "failed": stage.failed}
     made = Text()
     done = 0
-    for word, amount in (
-        ("completed", stage.completed),
-        ("skipped", stage.skipped + stage.cancelled),
-        ("failed", stage.failed),
-    ):
-        before, done = done, done + amount
-        made.append(full * (_cells(done, stage.total) - _cells(before, stage.total)), show.STYLES[word])
-    return made.append(empty * (_BAR - len(made)), "dim")
-
-
-def _cells(part: int, total: int) -> int:
-    return part * _BAR // total if total else 0
+    for word, amount in shares.items():
+        done += amount
+        made.append(full * (done * width // stage.total - len(made) if stage.total else 0), show.STYLES[word])
+    return made.append(empty * (width - len(made)), "dim")

@@ -11,11 +11,12 @@ from uuid import uuid4
 
 from sqlalchemy import Connection
 
-from gristmill.delivery.protocol import Bell, Delivery
+from gristmill.delivery.protocol import ALL, Bell, Delivery
 from gristmill.errors import Unavailable
 from gristmill.ledger.store import Ledger
 
 CHANNEL = "gristmill"
+_ATOMIC = 4000  # bytes that a pipe takes whole, and that a notification holds
 
 
 def database_delivery(ledger: Ledger) -> Delivery:
@@ -23,7 +24,7 @@ def database_delivery(ledger: Ledger) -> Delivery:
 
 
 class PipeDelivery:
-    """Every worker on an SQLite file has a FIFO in a folder beside it; ringing writes a byte into each."""
+    """Every worker on an SQLite file has a FIFO in a folder beside it; ringing writes the queues' numbers into each."""
 
     def __init__(self, database: Path) -> None:
         self._folder = Path(f"{database}-bells")
@@ -32,15 +33,18 @@ class PipeDelivery:
         """SQLite has nothing that would ring at the commit itself."""
 
     def after_commit(self, queues: Iterable[int]) -> None:
+        message = b"".join(b"%d\n" % queue for queue in queues)
+        if len(message) > _ATOMIC:
+            message = b"%d\n" % ALL
         with contextlib.suppress(FileNotFoundError):
             for path in list(os.scandir(self._folder)):
-                _ring(path.path)
+                _ring(path.path, message)
 
     def bell(self) -> Bell:
         return _PipeBell(self._folder)
 
 
-def _ring(path: str) -> None:
+def _ring(path: str, message: bytes) -> None:
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -49,7 +53,7 @@ def _ring(path: str) -> None:
             Path(path).unlink()
         return
     with contextlib.suppress(BlockingIOError):  # full: it is ringing already
-        os.write(pipe, b"!")
+        os.write(pipe, message)
     os.close(pipe)
 
 
@@ -66,10 +70,12 @@ class _PipeBell:
     def fileno(self) -> int:
         return self._pipe
 
-    def heard(self) -> None:
+    def heard(self) -> set[int]:
+        rung = b""
         with contextlib.suppress(BlockingIOError):
-            while os.read(self._pipe, 4096):
-                pass
+            while data := os.read(self._pipe, 65536):
+                rung += data
+        return set(map(int, rung.split()))
 
     def close(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -83,7 +89,8 @@ class NotifyDelivery:
         self._ledger = ledger
 
     def before_commit(self, connection: Connection, queues: Iterable[int]) -> None:
-        payload = ",".join(map(str, sorted(queues)))[:7000]
+        payload = ",".join(map(str, sorted(queues)))
+        payload = payload if len(payload) <= _ATOMIC else str(ALL)
         connection.exec_driver_sql("SELECT pg_notify(%(channel)s, %(payload)s)", {"channel": CHANNEL, "payload": payload})
 
     def after_commit(self, queues: Iterable[int]) -> None:
@@ -110,10 +117,10 @@ class _NotifyBell:
         number: int = self._connection.fileno()
         return number
 
-    def heard(self) -> None:
+    def heard(self) -> set[int]:
         try:
-            for _ in self._connection.notifies(timeout=0):
-                pass
+            payloads = [notice.payload for notice in self._connection.notifies(timeout=0)]
+            return {int(queue) for payload in payloads for queue in payload.split(",")}
         except self._error as error:
             raise Unavailable(f"the connection that listens for work is gone: {error}") from error
 

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from sqlalchemy import Connection
 
+ALL = 0  # rung instead of a queue's number: in any queue
+
 
 class Bell(Protocol):
     """A worker's end: something to select on."""
@@ -15,8 +17,11 @@ class Bell(Protocol):
         """Readable when someone rang."""
         ...
 
-    def heard(self) -> None:
-        """Takes all the ringing there is, so that `fileno` is quiet again. Raises Unavailable when the bell broke."""
+    def heard(self) -> set[int]:
+        """Takes all the ringing there is, so that `fileno` is quiet again; says for which queues it was.
+
+        Raises Unavailable when the bell broke.
+        """
         ...
 
     def close(self) -> None: ...

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 LOG_LIMIT = 16 * 1024  # bytes of captured output kept with a failed attempt
 _FLUSH_EVERY = 0.005  # seconds that a finished job may wait for company before it is reported
 _FLUSH_AT = 200
+LEASE_OVER = 75  # the exit code of a child whose supervisor let its lease run out
 _STDOUT = 1
 _stdout: Any = sys.stdout
 
@@ -130,7 +131,7 @@ def listen(child: Child, unpacker: Unpacker, early: list[list[Any]]) -> None:
             patience = 0.05 if child.emitters else 0.25 if child.telling() else 1.0
             readable, _, _ = select.select([child.link], [], [], patience)
             if time.monotonic() > child.status.deadline():
-                os._exit(75)  # the lease is over: whatever runs here is someone else's now
+                os._exit(LEASE_OVER)  # whatever runs here is someone else's now
             for emitter in list(child.emitters.values()):
                 emitter.flush_if_old()
             for ctx in child.telling():

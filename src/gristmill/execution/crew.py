@@ -14,6 +14,7 @@ import orjson
 import psutil
 from orjson import Fragment
 
+from gristmill.execution.child import LEASE_OVER
 from gristmill.execution.children import Child, Held
 from gristmill.execution.run import Report
 from gristmill.ledger.claim import Claimed
@@ -28,6 +29,7 @@ _VERDICTS = {verdict.value: verdict for verdict in Verdict}
 _STUCK = 0.1  # seconds that jobs may wait behind one that takes longer than was thought
 _ASYNC_GRACE = 2.0  # seconds that a cancelled coroutine gets before its whole process is killed
 _MEMORY_EVERY = 0.25
+_A_WHILE = 0.2
 _MISTRUST = 2  # a child gets at most so many times the jobs of a queue in advance as have been seen to be short
 
 
@@ -97,6 +99,10 @@ class Crew:
         for child in self.children:
             child.send(["forget"])
             child.runs, child.stages = set(), set()
+
+    def long_held(self, now: float) -> list[int]:
+        """Jobs that have been in a child's hands for a while, so that someone may have cancelled them."""
+        return [job for child in self.children for job, held in child.held.items() if now - held[2] > _A_WHILE]
 
     def held_ids(self) -> list[int]:
         return [job for child in self.children for job in child.held]
@@ -244,8 +250,8 @@ class Crew:
                         self._hear_completed(child, jobs, results, starts)
                     self._hear_others(child, others)
                     self._learn(child, starts + [report[4] for report in others], at)
-                case ["emit", job, attempt, items]:
-                    self._hear_items(child, job, attempt, items)
+                case ["emit", job, attempt, number, items]:
+                    self._hear_items(child, job, attempt, number, items)
                 case ["progress", job, attempt, state]:
                     self.progress[job, attempt] = orjson.dumps(state).decode()
                 case ["returned", jobs]:
@@ -301,8 +307,9 @@ class Crew:
         if report.job in self._timed_out:
             verdict, reason = Verdict.TIMEOUT, self._timeout_words(held)
         if report.items and held[0].run_id is not None:
-            items = [Item(*item) for item in report.items]
-            self.batch.emissions.append(Emission(report.job, report.attempt, held[0].run_id, items))
+            number, rest = report.items
+            items = [Item(*item) for item in rest]
+            self.batch.emissions.append(Emission(report.job, report.attempt, held[0].run_id, number, items))
         if verdict is Verdict.UNSPENT:
             self.rest_for = max(self.rest_for, report.delay)
         return Outcome(
@@ -321,10 +328,10 @@ class Crew:
             report.delay if verdict is Verdict.LATER else 0.0,
         )
 
-    def _hear_items(self, child: Child, job: int, attempt: int, items: list[list[Any]]) -> None:
+    def _hear_items(self, child: Child, job: int, attempt: int, number: int, items: list[list[Any]]) -> None:
         held = child.held.get(job)
         if held is not None and held[0].run_id is not None:
-            self.batch.emissions.append(Emission(job, attempt, held[0].run_id, [Item(*item) for item in items]))
+            self.batch.emissions.append(Emission(job, attempt, held[0].run_id, number, [Item(*item) for item in items]))
 
     def acknowledge(self, emissions: Iterable[Emission], refusals: Mapping[int, Refusal]) -> None:
         """Tells producers that their items are in the ledger, or why not."""
@@ -495,6 +502,8 @@ class Crew:
         doomed = self._doomed.pop(child, None)
         current = child.current()
         how, log = child.died(), child.output()
+        if child.process.returncode == LEASE_OVER:
+            doomed = doomed or (None, Verdict.RELEASED, "")
         for job, held in child.held.items():
             base = Outcome(job, held[0].attempt, held[0].run_id, Verdict.RELEASED)
             if doomed is not None and job == doomed[0]:

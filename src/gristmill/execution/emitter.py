@@ -37,6 +37,7 @@ class Emitter:
         self._batch: list[tuple[str, str | None, str | None]] = []
         self._bytes = 0
         self._since = 0.0
+        self._sent = 0
         self._under_way = 0
         self._refusal: str | None = None
         self._changed = threading.Condition()
@@ -94,13 +95,13 @@ class Emitter:
                 self._changed.wait()
             self._raise_refusal()
 
-    def rest(self, failed: bool = False) -> list[tuple[str, str | None, str | None]]:
-        """What was not sent yet: it travels with the report, and is written in the same transaction as the end."""
+    def rest(self, failed: bool = False) -> tuple[int, list[tuple[str, str | None, str | None]]] | None:
+        """What was not sent yet, and its number: it travels with the report, to be written in one transaction with it."""
         with self._changed:
             if not failed:
                 self._raise_refusal()
             batch, self._batch = self._batch, []
-            return batch
+            return (self._sent + 1, batch) if batch else None
 
     def flush_if_old(self) -> None:
         """Called by the listening thread: a slow generator's items must not wait for its next one."""
@@ -121,7 +122,8 @@ class Emitter:
     def _flush(self) -> None:
         if self._batch:
             self._under_way += 1
-            self._send("emit", self._ctx.job, self._ctx.attempt, self._batch)
+            self._sent += 1
+            self._send("emit", self._ctx.job, self._ctx.attempt, self._sent, self._batch)
             self._batch, self._bytes = [], 0
 
     def _raise_refusal(self) -> None:

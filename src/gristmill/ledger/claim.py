@@ -14,11 +14,14 @@ from gristmill.states import State
 
 
 class Lane(NamedTuple):
-    """One line of ready jobs. `floor`: entries up to there are known to be gone (PostgreSQL's index keeps them a while)."""
+    """A line of ready jobs: of all priorities in their order, or of one priority from a floor on.
+
+    Entries up to the floor are known to be gone: PostgreSQL's index keeps them a while, and longer under a held snapshot.
+    """
 
     queue_id: int
     pool: int
-    priority: int
+    priority: int | None = None
     floor: int = 0
 
 
@@ -53,14 +56,15 @@ class Claimed(NamedTuple):
     args: str | None
 
 
-_CLAIM = Sql(
+_CLAIM = (
     f"UPDATE gm_job SET state = {State.IN_PROGRESS:d}, ready = NULL, attempt = attempt + 1, worker_id = :worker,"
     " started_at = {now}, unique_key = CASE WHEN unique_scope = 1 THEN NULL ELSE unique_key END"
-    " WHERE id {one_of SELECT id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool"
-    " AND priority = :priority AND ready > :floor"
-    " AND EXISTS (SELECT 1 FROM gm_queue WHERE id = :queue AND NOT paused) ORDER BY ready LIMIT :most {skip}}"
+    " WHERE id {one_of SELECT id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
+    " AND EXISTS (SELECT 1 FROM gm_queue WHERE id = :queue AND NOT paused) ORDER BY priority, ready LIMIT :most {skip}}"
     " RETURNING id, attempt, run_id, stage_id, task_id, queue_id, pool, alone, key, args"
 )
+_CLAIM_ANY = Sql(_CLAIM % "true")
+_CLAIM_FROM_FLOOR = Sql(_CLAIM % "priority = :priority AND ready > :floor")
 _REMEMBER = Sql("INSERT INTO gm_claim (worker_id, jobs) VALUES (:worker, :jobs) RETURNING id")
 _FLOOR = Sql(
     "SELECT ready FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND priority = :priority"
@@ -79,7 +83,10 @@ def claim(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) -
         for lane in want.lanes:
             if most <= 0:
                 break
-            got = tx.tuples(_CLAIM, worker=worker, most=most, **_where(lane))
+            if lane in empty:
+                continue
+            sql = _CLAIM_ANY if lane.priority is None else _CLAIM_FROM_FLOOR
+            got = tx.tuples(sql, worker=worker, most=most, **_where(lane))
             if len(got) < most:
                 empty.append(lane)
             jobs += map(Claimed._make, got)
@@ -91,11 +98,12 @@ def claim(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) -
     return Taken(number, jobs, empty)
 
 
-def floor(tx: Tx, lane: Lane) -> int:
+def find_floor(tx: Tx, lane: Lane) -> int:
     """Just below the first entry of a lane that is still there, looking from its old floor on."""
     first = tx.value(_FLOOR, **_where(lane))
     return lane.floor if first is None else int(first) - 1
 
 
 def _where(lane: Lane) -> dict[str, Any]:
-    return {"queue": lane.queue_id, "pool": lane.pool, "priority": lane.priority, "floor": lane.floor}
+    line = {"queue": lane.queue_id, "pool": lane.pool}
+    return line if lane.priority is None else {**line, "priority": lane.priority, "floor": lane.floor}

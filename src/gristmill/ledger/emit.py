@@ -29,16 +29,17 @@ class Refusal(NamedTuple):
 
 
 class Emission(NamedTuple):
-    """A batch of items from one attempt of one job."""
+    """A batch of items from one attempt of one job; batches of an attempt are numbered, from 1."""
 
     job: int
     attempt: int
     run: int
+    number: int
     items: Sequence[Item]
 
 
 _PRODUCERS = Sql(
-    "SELECT j.id, j.attempt, j.stage_id, j.key, s.name AS stage FROM gm_job j JOIN gm_stage s ON s.id = j.stage_id"
+    "SELECT j.id, j.attempt, j.stage_id, j.key, j.emitted, s.name AS stage FROM gm_job j JOIN gm_stage s ON s.id = j.stage_id"
     f" WHERE j.id {{in ids}} AND j.state = {State.IN_PROGRESS:d} AND j.worker_id = :worker"
 )
 _TARGETS = Sql(
@@ -56,6 +57,7 @@ _THERE = Sql(
     "SELECT j.stage_id, j.key, j.parent_id, j.parent_attempt FROM gm_job j"
     " JOIN {rows f: stage bigint, path text} ON j.stage_id = f.stage AND j.key = f.path"
 )
+_EMITTED = Sql("UPDATE gm_job SET emitted = f.position FROM {rows f: job bigint, position bigint} WHERE gm_job.id = f.job")
 _AGAIN = Sql(
     "UPDATE gm_job SET parent_attempt = f.number FROM {rows f: stage bigint, path text, number int}"
     " WHERE gm_job.stage_id = f.stage AND gm_job.key = f.path"
@@ -78,17 +80,25 @@ def emit(tx: Tx, worker: int, emissions: Sequence[Emission]) -> dict[int, Refusa
         targets.setdefault(row.upstream_id, []).append(row)
     refused: dict[int, Refusal] = {}
     rows: list[tuple[Any, ...]] = []
+    last: dict[int, int] = {}
     for emission in emissions:
         producer = producers.get(emission.job)
         if producer is None or producer.attempt != emission.attempt:
             refused[emission.job] = Refusal("not yours any more")
         elif runs[emission.run].stop is not None:
             refused[emission.job] = Refusal("the run is being stopped", stopped=True)
-        else:
+        elif _position(emission) > producer.emitted:  # else it is here already: its commit got no answer
+            last[emission.job] = max(last.get(emission.job, 0), _position(emission))
             rows += _rows(emission, producer, targets.get(producer.stage_id, []), runs[emission.run].priority)
     if rows:
         refused.update(_add(tx, rows))
+        tx.run(_EMITTED, f=sorted(last.items()))
     return refused
+
+
+def _position(emission: Emission) -> int:
+    """Grows with every batch, and with every attempt."""
+    return emission.attempt << 32 | emission.number
 
 
 def _rows(emission: Emission, producer: Any, targets: Sequence[Any], priority: int) -> list[tuple[Any, ...]]:

@@ -159,6 +159,7 @@ job = Table(
     Column("ready", BigInteger),  # its place in the line; NULL: delayed, or not queued
     Column("run_at", BigInteger),  # queued but delayed until then; NULL otherwise
     Column("worker_id", BigInteger),  # who holds it
+    Column("emitted", BigInteger, nullable=False, server_default=_ZERO),  # the last batch of items that it gave
     Column("created_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),

@@ -38,6 +38,7 @@ class PlannedStage(NamedTuple):
 class Started(NamedTuple):
     run_id: int
     created: bool
+    raised: bool = False  # the run that was joined got a higher priority; its jobs follow by `raise_jobs`
 
 
 class NewJob(NamedTuple):
@@ -106,9 +107,10 @@ def start(
         if if_active is IfActive.REFUSE:
             raise Refused(f"{pipeline} {subject!r} has an active run already: {active.id}")
         if if_active is IfActive.JOIN and active.stop is None:
-            if priority < active.priority:
+            raised = priority < active.priority
+            if raised:
                 tx.run(_RAISE_RUN, run=active.id, priority=priority)
-            return Started(active.id, created=False)
+            return Started(active.id, created=False, raised=raised)
         waiting = tx.value(_UPDATE_WAITING, subject=number, priority=priority, args=args)
         if waiting is not None:
             return Started(waiting, created=False)

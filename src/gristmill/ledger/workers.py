@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import NamedTuple
 
 import orjson
@@ -74,7 +74,7 @@ def asked_to_stop(tx: Tx, worker: int, held: Collection[int]) -> list[int]:
 def leave(tx: Tx, worker: int) -> None:
     """The worker is gone by its own will, and holds nothing any more."""
     hold(tx, worker)
-    release_strays(tx, worker, held=())
+    release_strays(tx, worker)
     tx.run(_LEAVE, worker=worker)
     tx.run(_LEAVE_CLAIMS, worker=worker)
 
@@ -85,14 +85,14 @@ def held_jobs(tx: Tx, worker: int) -> list[tuple[int, int, int | None]]:
     return [tuple(row) for row in tx.all(_HELD, ids=ids, worker=worker)] if ids else []
 
 
-def release_strays(tx: Tx, worker: int, held: Collection[int]) -> int:
+def release_strays(tx: Tx, worker: int, held: Set[int] = frozenset()) -> int:
     """Gives back what is in the worker's name but not in its hands: a claim whose commit got no answer."""
     strays = [job for job in held_jobs(tx, worker) if job[0] not in held]
     settle(tx, worker, [Outcome(number, attempt, run, Verdict.RELEASED) for number, attempt, run in strays])
     return len(strays)
 
 
-def release_strays_of(tx: Tx, worker: int, held: Collection[int]) -> int:
+def release_strays_of(tx: Tx, worker: int, held: Set[int]) -> int:
     """The same, as a verb of its own."""
     hold(tx, worker)
     return release_strays(tx, worker, held)

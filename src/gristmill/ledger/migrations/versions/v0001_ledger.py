@@ -83,6 +83,7 @@ def upgrade() -> None:
         sa.Column("ready", sa.BigInteger(), nullable=True),
         sa.Column("run_at", sa.BigInteger(), nullable=True),
         sa.Column("worker_id", sa.BigInteger(), nullable=True),
+        sa.Column("emitted", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("started_at", sa.BigInteger(), nullable=True),
         sa.Column("finished_at", sa.BigInteger(), nullable=True),
@@ -319,10 +320,7 @@ def downgrade() -> None:
         postgresql_where=sa.text("stop IS NOT NULL AND finished_at IS NULL"),
     )
     op.drop_index(
-        "gm_run_one_waiting",
-        table_name="gm_run",
-        sqlite_where=sa.text("state = 7"),
-        postgresql_where=sa.text("state = 7"),
+        "gm_run_one_waiting", table_name="gm_run", sqlite_where=sa.text("state = 7"), postgresql_where=sa.text("state = 7")
     )
     op.drop_index(
         "gm_run_one_active",
@@ -335,10 +333,7 @@ def downgrade() -> None:
     op.drop_index(op.f("ix_gm_claim_worker_id"), table_name="gm_claim")
     op.drop_table("gm_claim")
     op.drop_index(
-        "gm_worker_active",
-        table_name="gm_worker",
-        sqlite_where=sa.text("state = 0"),
-        postgresql_where=sa.text("state = 0"),
+        "gm_worker_active", table_name="gm_worker", sqlite_where=sa.text("state = 0"), postgresql_where=sa.text("state = 0")
     )
     op.drop_table("gm_worker")
     op.drop_table("gm_task")

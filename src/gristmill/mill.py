@@ -317,6 +317,8 @@ class Mill:
             ("j.created_at >= :since", None if since is None else from_datetime(since)),
         )
         with self.ledger.reading() as tx:
+            if queue is not None and queue not in (known := names.queues(tx)):
+                raise Invalid(f"unknown queue {queue!r}{did_you_mean(queue, known)}")
             return read.jobs(tx, where, limit)
 
     def attempts(self, job: int) -> list[Attempt]:

@@ -48,6 +48,7 @@ _FLOOR_EVERY = 0.05
 _UNKNOWN_TASK = 10.0  # seconds until another worker may have learned a task that this one does not know
 _REPORT_EVERY = 1.0  # seconds between writes of progress
 _MOST_KNOWN = 10_000  # runs remembered before those without a job in hand are forgotten
+_QUIET = (Verdict.COMPLETED, Verdict.RELEASED, Verdict.LATER, Verdict.SKIPPED)
 _BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -88,7 +89,7 @@ class Worker:
         self._queues: list[QueueRow] = []
         self._shares = Shares()
         self._floors: dict[tuple[int, int, int], tuple[int, float, float]] = {}  # lane: (floor, moved, reset)
-        self._look = True  # there may be ready jobs that were not seen yet
+        self._look = {SYNC, ASYNC}  # pools that may have ready jobs which were not seen yet
         self._empty: set[tuple[int, int, int | None]] = set()  # lanes that had nothing, since the last reason to look again
         self._gave: set[tuple[int, int]] = set()  # (queue, pool) that had more than was taken when last asked
         self._queues_seen = False
@@ -203,7 +204,7 @@ class Worker:
 
     def _look_again(self, queues: Collection[int] | None = None) -> None:
         """There may be new jobs in these queues (None: in any)."""
-        self._look = True
+        self._look = {SYNC, ASYNC}
         self._empty = {lane for lane in self._empty if queues is not None and lane[0] not in queues}
 
     # ---- its place in the ledger
@@ -288,12 +289,15 @@ class Worker:
         if not wants and not self._pending:
             return
         done = self._exchange(wants, room)
+        for outcome in self._pending.outcomes:
+            if outcome.verdict not in _QUIET:
+                log.info("job %d: %s: %s", outcome.job, outcome.verdict.value, outcome.reason or outcome.error_class)
         if done.late:
             log.warning("%d outcomes were refused: the jobs were no longer this worker's", len(done.late))
         self.crew.acknowledge(self._pending.emissions, done.refused_items)
         self._pending = Batch()
         if wants:
-            self._took(done.taken, now)
+            self._took(done.taken, room)
 
     def _exchange(self, wants: Sequence[Want], room: Mapping[int, int]) -> Exchanged:
         try:
@@ -337,7 +341,7 @@ class Worker:
             return [], {}
         wants: list[Want] = []
         room: dict[int, int] = {}
-        for pool in (SYNC, ASYNC):
+        for pool in sorted(self._look):
             idle = self.crew.idle(pool)
             spare = self.crew.spare_seconds() if pool == SYNC and not self.settings.strict else 0.0
             if not idle and not spare:
@@ -359,7 +363,7 @@ class Worker:
             if self.house.work_waits([q.id for q in self._queues if not q.paused], SYNC):
                 self.crew.grow()
             else:
-                self._look = False
+                self._look.discard(SYNC)
 
     def _in_order(self, queues: Iterable[int]) -> list[int]:
         """Strictly: as given, else by weight. Otherwise the order does not matter."""
@@ -406,13 +410,14 @@ class Worker:
         self._floors[key] = (floor, moved, reset)
         return floor
 
-    def _took(self, taken: Taken, now: float) -> None:
+    def _took(self, taken: Taken, room: Mapping[int, int]) -> None:
         """Hands new jobs to the children, and remembers which lanes are worth another look."""
         self._empty.update(lane[:3] for lane in taken.empty)
         gave = {(job.queue_id, job.pool) for job in taken.jobs}
         dry = {(lane.queue_id, lane.pool) for lane in taken.empty if lane.priority in (None, Priority.LOW)}
         self._gave = (self._gave | gave) - dry
-        self._look = bool(gave - dry)
+        more = {pool for _, pool in gave - dry}
+        self._look -= {pool for pool in room if pool not in more}
         if not taken.jobs:
             return
         self._learn(taken.jobs)
@@ -423,7 +428,7 @@ class Worker:
         jobs = self._refuse(taken)
         if jobs and taken.claim is not None:
             self.crew.give(taken.claim, self._interleaved(jobs))
-        if self._look:
+        if SYNC in more:
             self.crew.grow()
         new = {job.run_id for job in jobs if job.run_id is not None} - self._begun
         if new:

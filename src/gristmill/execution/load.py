@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -44,8 +45,14 @@ def load_file(path: Path) -> ModuleType:
     return module
 
 
+def _place(error: BaseException) -> str:
+    """Where in the application it happened."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+
+
 def load_app(app: str) -> Registry:
-    """The application that `-A` names: a module, `module:attribute` is not needed, or a file."""
+    """The application that `-A` names: a module or a file."""
     looks_like_file = app.endswith(".py") or "/" in app
     if looks_like_file:
         path = Path(app).absolute()
@@ -65,7 +72,7 @@ def load_app(app: str) -> Registry:
     except ModuleNotFoundError as error:
         raise AppError(f"cannot import {app!r}: {error}; -A wants a Python file or the name of a module") from None
     except Exception as error:
-        raise AppError(f"cannot import {app!r}: {type(error).__name__}: {error}") from error
+        raise AppError(f"cannot import {app!r}: {type(error).__name__}: {error}{_place(error)}") from error
     if not registry.tasks:
         raise AppError(f"{app!r} has no pipelines and no tasks at its top level")
     return registry

@@ -38,8 +38,9 @@ queue = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
-    Column("weight", Double, CheckConstraint("weight > 0", name="gm_queue_weight"), nullable=False, server_default="1"),
+    Column("weight", Double, nullable=False, server_default="1"),
     Column("paused", Boolean, nullable=False, server_default=text("false")),
+    CheckConstraint("weight > 0", name="gm_queue_weight"),
 )
 
 # How jobs of a task are run: name, timeout, retries. Immutable and shared, so that a job only carries a number and

@@ -193,9 +193,8 @@ class Ledger:
         found = self.revision()
         if found != REVISION:
             state = "has no Gristmill schema" if found is None else f"is at schema {found}, this code needs {REVISION}"
-            raise SchemaMismatch(
-                f"the database {shown(self.url)} {state}; run: gristmill --database {shown(self.url)} db upgrade"
-            )
+            url = "URL" if self.url.password else shown(self.url)  # a command that can be pasted, but no password
+            raise SchemaMismatch(f"the database {shown(self.url)} {state}; run: gristmill --database {url} db upgrade")
 
     def revision(self) -> str | None:
         with _connected(self.engine, self.url) as connection:

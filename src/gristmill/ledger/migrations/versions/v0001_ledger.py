@@ -154,6 +154,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("weight", sa.Double(), server_default="1", nullable=False),
         sa.Column("paused", sa.Boolean(), server_default=sa.text("false"), nullable=False),
+        sa.CheckConstraint("weight > 0", name="gm_queue_weight"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("name"),
     )

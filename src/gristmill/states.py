@@ -99,6 +99,8 @@ RUN_TRANSITIONS = (
     Transition("end", State.IN_PROGRESS, State.COMPLETED, "the closing of its last stage, or EndRun"),
     Transition("end", State.IN_PROGRESS, State.COMPLETED_WITH_ERRORS, "the same, when items failed but enough succeeded"),
     Transition("end", State.IN_PROGRESS, State.FAILED, "a stage that did not get what it needs"),
+    Transition("end", State.QUEUED, State.COMPLETED_WITH_ERRORS, "the same, when its jobs were cancelled before one ran"),
+    Transition("end", State.QUEUED, State.FAILED, "the same, when that left too little success"),
     Transition("end", State.QUEUED, State.CANCELLED, "an operator, once its last job is terminal"),
     Transition("end", State.IN_PROGRESS, State.CANCELLED, "an operator, once its last job is terminal"),
     Transition("end", State.WAITING, State.CANCELLED, "an operator"),

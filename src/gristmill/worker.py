@@ -349,6 +349,9 @@ class Worker:
                     self._grow()
                 continue
             lanes = {q.id: found for q in self._queues if not q.paused and (found := self._lanes(q.id, pool, now))}
+            if not lanes:
+                self._look.discard(pool)
+                continue
             shares = {} if self.settings.strict else self._share_out(lanes.keys(), pool, idle, spare)
             # In advance, one look at queues that had nothing lately; their shares are not known yet.
             probes = [Want(pool, 1, lanes[q]) for q in lanes if q not in shares] if spare else []

@@ -75,6 +75,11 @@ _FLOOR = Sql(
 def claim(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) -> Taken:
     """Takes ready jobs, want by want, but no more of a pool than there is room for in all."""
     hold(tx, worker, leased=True)
+    return take(tx, worker, wants, room)
+
+
+def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) -> Taken:
+    """The same for a caller that has locked the worker's row."""
     left = dict(room)
     jobs: list[Claimed] = []
     empty: list[Lane] = []

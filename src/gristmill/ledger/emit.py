@@ -39,7 +39,8 @@ class Emission(NamedTuple):
 
 
 _PRODUCERS = Sql(
-    "SELECT j.id, j.attempt, j.stage_id, j.key, j.emitted, s.name AS stage FROM gm_job j JOIN gm_stage s ON s.id = j.stage_id"
+    "SELECT j.id, j.attempt, j.stage_id, j.key, j.emitted, s.name AS stage"
+    " FROM gm_job j JOIN gm_stage s ON s.id = j.stage_id"
     f" WHERE j.id {{in ids}} AND j.state = {State.IN_PROGRESS:d} AND j.worker_id = :worker"
 )
 _TARGETS = Sql(
@@ -73,7 +74,11 @@ def emit(tx: Tx, worker: int, emissions: Sequence[Emission]) -> dict[int, Refusa
     The same path twice from one attempt is an error; from a retry of the producer it is a no-op.
     """
     hold(tx, worker)
-    runs = flow.lock_runs(tx, [e.run for e in emissions])
+    return add_items(tx, worker, emissions, flow.lock_runs(tx, [e.run for e in emissions]))
+
+
+def add_items(tx: Tx, worker: int, emissions: Sequence[Emission], runs: flow.LockedRuns) -> dict[int, Refusal]:
+    """The same for a caller that has locked the worker's row and the runs."""
     producers = {row.id: row for row in tx.all(_PRODUCERS, worker=worker, ids=[e.job for e in emissions])}
     targets: dict[int, list[Any]] = {}
     for row in tx.all(_TARGETS, ids=sorted({p.stage_id for p in producers.values()})) if producers else ():

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gristmill.ledger.claim import Taken, Want, claim
-from gristmill.ledger.emit import Emission, Refusal, emit
-from gristmill.ledger.finish import Completed, Outcome, Verdict, finish
+from gristmill.ledger import flow
+from gristmill.ledger.claim import Taken, Want, take
+from gristmill.ledger.emit import Emission, Refusal, add_items
+from gristmill.ledger.finish import Completed, Outcome, Verdict, forget_claims, runs_of, settle
+from gristmill.ledger.hold import hold
 from gristmill.ledger.store import Tx
 
 
@@ -56,12 +58,15 @@ class Exchanged(NamedTuple):
 def exchange(
     tx: Tx, worker: int, batch: Batch, wants: Sequence[Want] = (), room: Mapping[int, int] = MappingProxyType({})
 ) -> Exchanged:
+    hold(tx, worker, leased=bool(wants))
+    runs = flow.lock_runs(tx, {e.run for e in batch.emissions} | runs_of(batch.outcomes, batch.completed))
     outcomes: Sequence[Outcome] = batch.outcomes
-    refused_items = emit(tx, worker, batch.emissions) if batch.emissions else {}
+    refused_items = add_items(tx, worker, batch.emissions, runs) if batch.emissions else {}
     if refused_items:
         outcomes = [refused(o, refused_items[o.job]) if o.job in refused_items else o for o in outcomes]
-    late = finish(tx, worker, outcomes, batch.completed, batch.ended_claims) if batch else []
-    taken = claim(tx, worker, wants, room) if wants else Taken(None, [], [])
+    late = settle(tx, worker, outcomes, batch.completed, runs) if outcomes or batch.completed else []
+    forget_claims(tx, worker, batch.ended_claims)
+    taken = take(tx, worker, wants, room) if wants else Taken(None, [], [])
     return Exchanged(refused_items, late, taken)
 
 

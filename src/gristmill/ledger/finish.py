@@ -138,15 +138,29 @@ def finish(
     """Records the ends of attempts. Says which were refused: they were not this worker's any more."""
     hold(tx, worker)
     refused = settle(tx, worker, outcomes, completed)
-    if ended_claims:
-        tx.run(_FORGET, worker=worker, ids=list(ended_claims))
+    forget_claims(tx, worker, ended_claims)
     return refused
 
 
-def settle(tx: Tx, worker: int, outcomes: Sequence[Outcome], completed: Sequence[Completed] = ()) -> list[int]:
-    """The one way out of `in_progress`. The worker's row is locked by the caller; runs are locked here."""
-    ids = {o.run for o in outcomes} | set(map(_RUN_OF, completed))
-    runs = flow.lock_runs(tx, ids)
+def forget_claims(tx: Tx, worker: int, claims: Sequence[int]) -> None:
+    """Every job of these claims has ended."""
+    if claims:
+        tx.run(_FORGET, worker=worker, ids=list(claims))
+
+
+def runs_of(outcomes: Sequence[Outcome], completed: Sequence[Completed]) -> set[int | None]:
+    return {o.run for o in outcomes} | set(map(_RUN_OF, completed))
+
+
+def settle(
+    tx: Tx,
+    worker: int,
+    outcomes: Sequence[Outcome],
+    completed: Sequence[Completed] = (),
+    runs: flow.LockedRuns | None = None,
+) -> list[int]:
+    """The one way out of `in_progress`. The caller has locked the worker's row, and (`runs`) perhaps the runs."""
+    runs = flow.lock_runs(tx, runs_of(outcomes, completed)) if runs is None else runs
     begin_runs(tx, [run.id for run in runs.values() if run.state == State.QUEUED])
     changes: Counter[flow.Change] = _complete(tx, worker, completed) if completed else Counter()
     refused = _settle_others(tx, worker, outcomes, runs, changes) if outcomes else []

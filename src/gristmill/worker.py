@@ -15,36 +15,29 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from gristmill import __version__
+from gristmill.appetite import Appetite
 from gristmill.clock import SECOND, micros
 from gristmill.delivery.protocol import ALL, Bell, Delivery
 from gristmill.errors import AppError, DatabaseError, NotYours, Unavailable
 from gristmill.execution.children import Child
-from gristmill.execution.crew import ASYNC, SYNC, Crew
-from gristmill.fairness import Shares
+from gristmill.execution.crew import SYNC, Crew
 from gristmill.housekeeping import Housekeeping
 from gristmill.identity import born, host
 from gristmill.ledger import read, workers
-from gristmill.ledger.claim import Claimed, Lane, Taken, Want, find_floor
+from gristmill.ledger.claim import Claimed, Taken, Want
 from gristmill.ledger.emit import Refusal
 from gristmill.ledger.exchange import Batch, Exchanged, exchange, refused
 from gristmill.ledger.finish import Outcome, SomeRefused, Verdict, begin, report_progress
-from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.store import Ledger
-from gristmill.model import Priority
 from gristmill.settings import WorkerSettings
 
 Until = Literal["idle", "drained"] | None
 log = logging.getLogger("gristmill.worker")
 
-_QUEUE_OF = attrgetter("queue_id")
-_RESCAN = 1.0  # seconds between looks at a whole lane, dead index entries included
-_FLOOR_EVERY = 0.05
 _UNKNOWN_TASK = 10.0  # seconds until another worker may have learned a task that this one does not know
 _REPORT_EVERY = 1.0  # seconds between writes of progress
 _MOST_KNOWN = 10_000  # runs remembered before those without a job in hand are forgotten
@@ -74,11 +67,12 @@ class Worker:
             {
                 "sources": list(sources),
                 "path": sys.path,
-                "database": ledger.url.render_as_string(hide_password=False),
+                "database": ledger.absolute_url,
                 "memory_mib": settings.memory_mib,
             },
             settings,
         )
+        self.appetite = Appetite(ledger, self.crew, settings, queues)
         self.house = Housekeeping(ledger)
         self.stopping_since: float | None = None
         self._bell: Bell | None = None
@@ -86,13 +80,6 @@ class Worker:
         self._wake, self._woken = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._woken, False)
-        self._queues: list[QueueRow] = []
-        self._shares = Shares()
-        self._floors: dict[tuple[int, int, int], tuple[int, float, float]] = {}  # lane: (floor, moved, reset)
-        self._look = {SYNC, ASYNC}  # pools that may have ready jobs which were not seen yet
-        self._empty: set[tuple[int, int, int | None]] = set()  # lanes that had nothing, since the last reason to look again
-        self._gave: set[tuple[int, int]] = set()  # (queue, pool) that had more than was taken when last asked
-        self._queues_seen = False
         self._pending = Batch()  # taken from the crew, not yet known to be written
         self._begun: set[int] = set()
         self._recalled = False
@@ -145,7 +132,7 @@ class Worker:
             self.id = 0
         due += [self._offline_until] if self._offline_until > now else [self._beat_at, self._house_at]
         due += [self._report_at] if self.crew.progress else []
-        due += [self._rest_until] if self._look and self._rest_until > now else []
+        due += [self._rest_until] if self.appetite.look and self._rest_until > now else []
         due += [self.stopping_since + self.settings.grace] if self.stopping_since is not None else []
         return max(0.0, min(due + self._tick_others(now)) - now)
 
@@ -175,7 +162,7 @@ class Worker:
                     was_ready = source.ready
                     self.crew.hear(source)
                     if source.ready and not was_ready:
-                        self._look_again()
+                        self.appetite.look_again()
             elif source is self._bell:
                 self._heard()
             else:
@@ -196,16 +183,11 @@ class Worker:
         assert self._bell is not None
         try:
             rung = self._bell.heard()
-            self._look_again(None if ALL in rung else rung)
+            self.appetite.look_again(None if ALL in rung else rung)
         except Unavailable as error:
             log.warning("%s", error)
-            self._look_again()
+            self.appetite.look_again()
             self._hang_up()
-
-    def _look_again(self, queues: Collection[int] | None = None) -> None:
-        """There may be new jobs in these queues (None: in any)."""
-        self._look = {SYNC, ASYNC}
-        self._empty = {lane for lane in self._empty if queues is not None and lane[0] not in queues}
 
     # ---- its place in the ledger
 
@@ -218,7 +200,7 @@ class Worker:
         who = workers.Registration(host(), os.getpid(), born(os.getpid()) or "", self.only, self.settings.slots, __version__)
         self.id = self.ledger.do(workers.register, who, micros(self.settings.lease))
         self._leased(before)
-        self._look_again()
+        self.appetite.look_again()
         if self._bell is None:
             self._bell = self.delivery.bell()
 
@@ -232,7 +214,7 @@ class Worker:
             self._register()
         if self._bell is None:
             self._bell = self.delivery.bell()
-            self._look_again()
+            self.appetite.look_again()
         if now < self._beat_at:
             return
         self.ledger.do(workers.heartbeat, self.id, micros(self.settings.lease))
@@ -270,10 +252,9 @@ class Worker:
         if now < self._house_at:
             return
         self._house_at = now + self.settings.poll
-        self._look_again()
+        self.appetite.look_again()
         seen = self.house.tick(now, self.id, self._in_hand, self.crew.long_held(now))
-        self._queues = [q for q in seen.queues if not self.only or q.name in self.only]
-        self._queues_seen = True
+        self.appetite.see(seen.queues)
         self.crew.cancel(seen.to_cancel)
         if seen.next_due is not None:
             self._house_at = min(self._house_at, now + max(0.001, seen.next_due / SECOND))
@@ -284,7 +265,10 @@ class Worker:
     # ---- a turn: write what is done, take what is next
 
     def _turn(self, now: float) -> None:
-        wants, room = self._wants(now)
+        resting = self.stopping_since is not None or now < self._rest_until
+        if not resting:
+            self._grow()
+        wants, room = ([], {}) if resting else self.appetite.wants(now)
         self._pending.add(self.crew.take())
         if not wants and not self._pending:
             return
@@ -335,102 +319,15 @@ class Worker:
         self.ledger.do(exchange, self.id, Batch(ended_claims=batch.ended_claims))
         return Exchanged(refused_items, late, Taken(None, [], []))
 
-    def _wants(self, now: float) -> tuple[list[Want], dict[int, int]]:
-        """What to claim, and how much of each pool there is room for."""
-        if not self._look or self.stopping_since is not None or now < self._rest_until:
-            return [], {}
-        wants: list[Want] = []
-        room: dict[int, int] = {}
-        for pool in sorted(self._look):
-            idle = self.crew.idle(pool)
-            spare = self.crew.spare_seconds() if pool == SYNC and not self.settings.strict else 0.0
-            if not idle and not spare:
-                if pool == SYNC:
-                    self._grow()
-                continue
-            lanes = {q.id: found for q in self._queues if not q.paused and (found := self._lanes(q.id, pool, now))}
-            if not lanes:
-                self._look.discard(pool)
-                continue
-            shares = {} if self.settings.strict else self._share_out(lanes.keys(), pool, idle, spare)
-            # In advance, one look at queues that had nothing lately; their shares are not known yet.
-            probes = [Want(pool, 1, lanes[q]) for q in lanes if q not in shares] if spare else []
-            room[pool] = max(idle, sum(shares.values())) + len(probes)
-            wants += probes + [Want(pool, n, lanes[q]) for q, n in shares.items()]
-            wants += [Want(pool, room[pool], lanes[q]) for q in self._in_order(lanes)]
-        return wants, room
-
-    def _grow(self) -> None:
-        """All children are busy: one more, if there may be and if there is work for it."""
-        if self.crew.may_grow and not self.crew.starting:
-            if self.house.work_waits([q.id for q in self._queues if not q.paused], SYNC):
-                self.crew.grow()
-            else:
-                self._look.discard(SYNC)
-
-    def _in_order(self, queues: Iterable[int]) -> list[int]:
-        """Strictly: as given, else by weight. Otherwise the order does not matter."""
-        if not self.settings.strict:
-            return list(queues)
-        given = {name: n for n, name in enumerate(self.only)}
-        rank = {q.id: (given.get(q.name, 0), -q.weight, q.id) for q in self._queues}
-        return sorted(queues, key=rank.__getitem__)
-
-    def _share_out(self, queues: Iterable[int], pool: int, idle: int, spare: float) -> dict[int, int]:
-        """How many starts each queue gets: one per idle slot in all, and more where jobs are known to be short."""
-        weights = {q.id: q.weight for q in self._queues if q.id in set(queues)}
-        trusted = {queue: self.crew.trusted(queue) for queue in weights}
-        most = max([idle, *trusted.values()]) if spare else idle
-        if len(weights) == 1:
-            (queue,) = weights
-            return {queue: max(idle, min(most, int(spare / self.crew.cost(queue))))}
-        shares: dict[int, int] = {}
-        for turn, queue in enumerate(self._shares.sequence(weights, most)):
-            if turn >= idle:
-                if (queue, pool) not in self._gave:
-                    continue  # nothing is known of it; it gets one look
-                spare -= self.crew.cost(queue)
-                if spare < 0 or shares.get(queue, 0) >= trusted[queue]:
-                    break
-            shares[queue] = shares.get(queue, 0) + 1
-        return shares
-
-    def _lanes(self, queue: int, pool: int, now: float) -> tuple[Lane, ...]:
-        """The lines of a queue that may hold something."""
-        lanes = [Lane(queue, pool)]
-        if (queue, pool) in self._gave and not self.ledger.is_sqlite:
-            lanes = [Lane(queue, pool, priority, self._floor((queue, pool, priority), now)) for priority in Priority]
-        return tuple(lane for lane in lanes if lane[:3] not in self._empty)
-
-    def _floor(self, key: tuple[int, int, int], now: float) -> int:
-        """PostgreSQL keeps entries of claimed rows in the index for a while: under load, look from behind them."""
-        floor, moved, reset = self._floors.get(key, (0, now, now))
-        if now - reset > _RESCAN:
-            floor, moved, reset = 0, now, now
-        elif now - moved > _FLOOR_EVERY:
-            with self.ledger.reading() as tx:
-                floor, moved = find_floor(tx, Lane(*key, floor)), now
-        self._floors[key] = (floor, moved, reset)
-        return floor
-
     def _took(self, taken: Taken, room: Mapping[int, int]) -> None:
-        """Hands new jobs to the children, and remembers which lanes are worth another look."""
-        self._empty.update(lane[:3] for lane in taken.empty)
-        gave = {(job.queue_id, job.pool) for job in taken.jobs}
-        dry = {(lane.queue_id, lane.pool) for lane in taken.empty if lane.priority in (None, Priority.LOW)}
-        self._gave = (self._gave | gave) - dry
-        more = {pool for _, pool in gave - dry}
-        self._look -= {pool for pool in room if pool not in more}
+        """Hands new jobs to the children."""
+        more = self.appetite.took(taken, room)
         if not taken.jobs:
             return
         self._learn(taken.jobs)
-        if not self.settings.strict:
-            weights = {q.id: q.weight for q in self._queues if not q.paused}
-            started = Counter(map(_QUEUE_OF, taken.jobs))
-            self._shares.charge(weights, {queue: n for queue, n in started.items() if queue in weights})
         jobs = self._refuse(taken)
         if jobs and taken.claim is not None:
-            self.crew.give(taken.claim, self._interleaved(jobs))
+            self.crew.give(taken.claim, self.appetite.in_turn(jobs))
         if SYNC in more:
             self.crew.grow()
         new = {job.run_id for job in jobs if job.run_id is not None} - self._begun
@@ -438,15 +335,13 @@ class Worker:
             self.ledger.do(begin, sorted(new))
             self._begun |= new
 
-    def _interleaved(self, jobs: list[Claimed]) -> list[Claimed]:
-        """Jobs of several queues in the order of the queues' turns, as they would have been claimed one by one."""
-        if self.settings.strict or len(set(map(_QUEUE_OF, jobs))) < 2:
-            return jobs
-        by_queue: dict[int, list[Claimed]] = {}
-        for job in jobs:
-            by_queue.setdefault(job.queue_id, []).append(job)
-        ranked = [(n / len(group), job.id, job) for group in by_queue.values() for n, job in enumerate(group)]
-        return [job for _, _, job in sorted(ranked)]
+    def _grow(self) -> None:
+        """All children are busy: one more, if there may be and if there is work for it."""
+        if SYNC in self.appetite.look and not self.crew.idle(SYNC) and self.crew.may_grow and not self.crew.starting:
+            if self.house.work_waits(self.appetite.open_queues(), SYNC):
+                self.crew.grow()
+            elif self.crew.children:
+                self.appetite.look.discard(SYNC)
 
     def _learn(self, jobs: Sequence[Claimed]) -> None:
         """Reads what is not known yet about these jobs' tasks, runs and stages."""
@@ -510,10 +405,10 @@ class Worker:
             return waited > self.settings.grace or not (self.crew.held or self.crew.batch or self._pending)
         if until is None or self.id == 0 or self.crew.starting:
             return False
-        if self._look or self.crew.held or self.crew.batch or self._pending or not self._queues_seen:
+        if self.appetite.look or self.crew.held or self.crew.batch or self._pending or not self.appetite.queues:
             return False
         with self.ledger.reading() as tx:
-            return self.house.nothing_left(tx, [q.id for q in self._queues if not q.paused], until == "drained")
+            return self.house.nothing_left(tx, self.appetite.open_queues(), until == "drained")
 
     def _finish(self) -> None:
         """Whatever happens, no child is left and nothing is held."""

@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import ctypes
 import faulthandler
+import fcntl
 import logging
 import os
 import queue
@@ -40,8 +41,6 @@ LOG_LIMIT = 16 * 1024  # bytes of captured output kept with a failed attempt
 _FLUSH_EVERY = 0.005  # seconds that a finished job may wait for company before it is reported
 _FLUSH_AT = 200
 LEASE_OVER = 75  # the exit code of a child whose supervisor let its lease run out
-_STDOUT = 1
-_stdout: Any = sys.stdout
 
 
 Given = tuple[list[Any], dict[int, list[Any]], dict[int, list[Any]]]  # a job's row, and where its run and stage are
@@ -63,6 +62,7 @@ class Child:
         self.contexts: dict[int, Context] = {}
         self.emitters: dict[int, Emitter] = {}
         self.cancelled: set[int] = set()
+        self.home = _Home()
         self._sending = threading.Lock()
         self._ledger: Ledger | None = None
 
@@ -207,6 +207,7 @@ def _report(child: Child, done: list[tuple[Any, ...]]) -> None:
         jobs, _, _, results, starts = zip(*plain, strict=True) if plain else ((),) * PLAIN
         others = [report for report in done if len(report) != PLAIN] if len(plain) < len(done) else []
         child.send("done", jobs, results, starts, others, time.monotonic())
+        child.status.end()  # not before: a process that dies while it reports must be noticed as one that crashed
         done.clear()
 
 
@@ -226,13 +227,12 @@ def _run(child: Child, given: Given) -> tuple[Any, ...]:
             value = _drain_generator(value, emitter)
         return succeeded(ctx, value, started, _last_items(emitter, task, value))
     except BaseException as error:
-        return failed(ctx, error, started, _captured, child.rest(ctx))
+        return failed(ctx, error, started, child.home.captured, child.rest(ctx))
     finally:
         if memory:
             _limit_memory(child.memory_mib)
         child.forget(ctx.job)
-        child.status.end()
-        _forget_output()
+        child.home.restore()
 
 
 def _last_items(emitter: Emitter | None, task: Task[Any, Any], value: Any) -> Any:
@@ -254,28 +254,62 @@ def _drain_generator(items: Any, emitter: Emitter | None) -> Any:
             emitter.add(item)
 
 
-# ---- captured output: this process's stdout and stderr are one file, emptied between jobs
+# ---- what a job leaves behind
 
 
-def _captured() -> str | None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    size = os.fstat(_STDOUT).st_size
-    if not size:
-        return None
-    data = os.pread(_STDOUT, LOG_LIMIT, max(0, size - LOG_LIMIT))
-    return clean(data.decode("utf-8", "replace"), LOG_LIMIT)
+class _Home:
+    """What a job may have changed and the next one must find as it was: its output, its folder, its process.
 
+    stdout and stderr are one file, emptied between jobs. A private descriptor of it outlives whatever a job does to 1 and 2.
+    """
 
-def _forget_output() -> None:
-    try:
-        if sys.stdout is not _stdout:
-            sys.stdout = _stdout
-        _stdout.flush()
-        if os.lseek(_STDOUT, 0, os.SEEK_END):
-            os.ftruncate(_STDOUT, 0)
-    except (OSError, ValueError, AttributeError):
-        pass  # what a job did to its output must not end the process that runs the next one
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 100)
+        self.folder = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
+        self.stdout: Any = sys.stdout
+        self.stderr: Any = sys.stderr
+        self.stdout.reconfigure(line_buffering=True)  # what was printed before a kill must not be lost with a buffer
+
+    def captured(self) -> str | None:
+        """The end of what the job printed."""
+        for stream in (self.stdout, self.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        size = os.lseek(self.output, 0, os.SEEK_END)
+        data = os.pread(self.output, LOG_LIMIT, max(0, size - LOG_LIMIT))
+        return clean(data.decode("utf-8", "replace"), LOG_LIMIT) or None
+
+    def restore(self) -> None:
+        """Called after every job, so it looks at as little as it can."""
+        if os.getpid() != self.pid:
+            os._exit(0)  # a fork that came back from the job's function
+        os.fchdir(self.folder)
+        if sys.stdout is not self.stdout or sys.stderr is not self.stderr:
+            sys.stdout, sys.stderr = self.stdout, self.stderr
+        try:
+            self.stdout.flush()
+            if os.lseek(1, 0, os.SEEK_END):
+                self._empty()
+        except (OSError, ValueError):
+            self._reopen()
+
+    def _empty(self) -> None:
+        if os.path.sameopenfile(1, self.output):
+            os.ftruncate(self.output, 0)
+        else:
+            self._reopen()  # 1 is a file of the job's: not ours to touch
+
+    def _reopen(self) -> None:
+        """New streams on the private descriptor; 1 and 2 too, where the job left them closed."""
+        for number in (1, 2):
+            with contextlib.suppress(OSError):
+                os.fstat(number)
+                continue
+            os.dup2(self.output, number)
+        os.ftruncate(self.output, 0)
+        self.stdout = sys.stdout = open(self.output, "w", buffering=1, closefd=False)  # noqa: SIM115
+        self.stderr = sys.stderr = open(self.output, "w", buffering=1, closefd=False)  # noqa: SIM115
 
 
 # ---- async functions, many at once
@@ -395,7 +429,6 @@ def main() -> None:
     if os.getppid() != supervisor:
         return  # it died before we could ask to die with it
     faulthandler.enable()
-    _stdout.reconfigure(line_buffering=True)  # what was printed before a kill must not be lost with a buffer
     unpacker = Unpacker()
     messages: list[list[Any]] = []
     while not messages:

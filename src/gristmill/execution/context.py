@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -102,7 +103,8 @@ class Context:
 
     def progress(self, done: float | None = None, total: float | None = None, message: str | None = None) -> None:
         """Says how far this job is. Cheap: call it as often as you like."""
-        said = {"done": done, "total": total, "message": message}
+        words = None if message is None else storable(str(message))
+        said = {"done": _number(done), "total": _number(total), "message": words}
         told = self._telling()
         with told.lock:
             told.state.update({name: value for name, value in said.items() if value is not None})
@@ -114,9 +116,9 @@ class Context:
             raise Invalid(f"a phase needs a name, not {name!r}")
         told = self._telling()
         with told.lock:
-            phase = told.phases.setdefault(name, Phase(self, told.lock))
+            phase = told.phases.setdefault(storable(name), Phase(self, told.lock))
         if total is not None:
-            phase.total = total
+            phase.total = _number(total)
         return phase
 
     def results(self, stage: str) -> Iterator[tuple[str, Any]]:
@@ -173,6 +175,22 @@ class Context:
         return {key: error for phase in phases for key, error in phase._of("failed").items()}
 
 
+def storable(text: str) -> str:
+    """Text that every database takes: no NUL, no lone surrogates (as in a file name that is not UTF-8)."""
+    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+
+
+def _number(value: Any) -> float | None:
+    """What was given as a number, as JSON can carry it."""
+    if value is None or type(value) is int:
+        return value
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise Invalid(f"progress is told in numbers, not {value!r:.40}") from None
+    return number if math.isfinite(number) else None
+
+
 class _Told:
     """What a job said about its progress."""
 
@@ -188,7 +206,7 @@ class Phase:
     """Items of one phase of a job. Each report replaces what was said of that item before, in one step."""
 
     def __init__(self, ctx: Context, lock: threading.Lock) -> None:
-        self.total: int | None = None
+        self.total: float | None = None
         self._ctx = ctx
         self._lock = lock
         self._items: dict[str, tuple[str, str]] = {}  # key: (what became of it, why)
@@ -208,7 +226,7 @@ class Phase:
 
     def _set(self, key: str, what: str, why: str = "") -> None:
         with self._lock:
-            self._items[str(key)] = (what, why)
+            self._items[storable(str(key))] = (what, storable(str(why)))
         self._ctx._changed()
 
     def _of(self, what: str) -> dict[str, str]:

@@ -133,7 +133,6 @@ class Crew:
         return cost.seconds if cost else float("inf")
 
     def _free(self, pool: int) -> list[Child]:
-        limit = self._settings.recycle
         return [
             child
             for child in self.children
@@ -141,8 +140,13 @@ class Crew:
             and child.is_async == (pool == ASYNC)
             and not (child.retiring or child.alone or child.recalled or child in self._doomed)
             and len(child.held) < (self._settings.batch if pool == SYNC else self._settings.async_slots)
-            and not (limit and child.finished + len(child.held) >= limit)
+            and self._jobs_left(child) > 0
         ]
+
+    def _jobs_left(self, child: Child) -> int:
+        """How many more jobs this child may be given before it is replaced."""
+        limit = self._settings.recycle
+        return limit - child.finished - len(child.held) if limit else self._settings.batch
 
     def _load(self, child: Child) -> float:
         """Estimated seconds of work in its hands; as if all of it were of the slowest kind that it has."""
@@ -182,7 +186,9 @@ class Crew:
         plain = [job for job in jobs if job.pool == SYNC]
         free = self._free(SYNC)
         for child, share in zip(free, self._dealt(plain, free), strict=True):
-            self._hand(child, share, claim, now)
+            most = self._jobs_left(child)
+            self._hand(child, share[:most], claim, now)
+            self._release(claim, share[most:])
         if not free:
             self._release(claim, plain)
         together = [job for job in jobs if job.pool == ASYNC and not job.alone]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gristmill.binding import encode
 from gristmill.errors import EndRun, Invalid, Later, Outcome, Permanent, Skip, Unspent
-from gristmill.execution.context import Context
+from gristmill.execution.context import Context, storable
 from gristmill.retry import error_name
 
 TEXT_LIMIT = 64 * 1024  # characters of a traceback that are kept
@@ -79,7 +79,7 @@ def _failed(ctx: Context, error: BaseException, started: float, log: Callable[[]
 
 
 def _chosen(base: Report, error: Outcome, log: Callable[[], str | None]) -> Report:
-    reason = clean(error.reason, REASON_LIMIT)
+    reason = clean("" if error.reason is None else _text(error.reason), REASON_LIMIT)
     if isinstance(error, Skip):
         return base._replace(verdict="skipped", reason=reason)
     if isinstance(error, EndRun):
@@ -94,11 +94,16 @@ def _chosen(base: Report, error: Outcome, log: Callable[[], str | None]) -> Repo
     )
 
 
-def _said(error: BaseException) -> str:
+def _text(value: Any) -> str:
+    """Any value as text: a user's `__str__` may raise anything."""
     try:
-        text = str(error)
-    except Exception as problem:  # a user's __str__ may raise anything
-        text = f"(its text cannot be had: {type(problem).__name__})"
+        return str(value)
+    except BaseException as problem:
+        return f"(its text cannot be had: {type(problem).__name__})"
+
+
+def _said(error: BaseException) -> str:
+    text = _text(error)
     return clean(f"{type(error).__name__}: {text}" if text else type(error).__name__, REASON_LIMIT)
 
 
@@ -109,16 +114,16 @@ def _traceback(error: BaseException) -> str:
         trace = trace.tb_next
     try:
         text = "".join(traceback.format_exception(type(error), error, trace, limit=-100))
-    except Exception as problem:
+    except BaseException as problem:
         text = f"{type(error).__name__} (and its text cannot be had: {type(problem).__name__})"
     return clean(text, TEXT_LIMIT)
 
 
 def clean(text: str, limit: int) -> str:
-    """Text that every database takes: no NUL, no lone surrogates, not too long (the end is kept)."""
+    """Text that every database takes, and not too long (the end is kept)."""
     if len(text) > limit:
         text = "…" + text[-limit:]
-    return text.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()
+    return storable(text)
 
 
 def item_args(value: Any, first: str | None, where: str) -> Mapping[str, Any]:

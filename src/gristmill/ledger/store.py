@@ -105,6 +105,12 @@ class Ledger:
         """The SQLite file."""
         return Path(str(self.url.database)).absolute()
 
+    @property
+    def absolute_url(self) -> str:
+        """The URL, password and all, good in any folder."""
+        url = self.url.set(database=str(self.path)) if self.is_sqlite else self.url
+        return url.render_as_string(hide_password=False)
+
     def close(self) -> None:
         self.engine.dispose()
 

@@ -1,0 +1,142 @@
+"""What a worker asks the ledger for: which lines of ready jobs, how many of each, and when to look at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
+
+from gristmill.execution.crew import ASYNC, SYNC, Crew
+from gristmill.fairness import Shares
+from gristmill.ledger.claim import Claimed, Lane, Taken, Want, find_floor
+from gristmill.ledger.queues import QueueRow
+from gristmill.ledger.store import Ledger
+from gristmill.model import Priority
+from gristmill.settings import WorkerSettings
+
+_RESCAN = 1.0  # seconds between looks at a whole lane, dead index entries included
+_FLOOR_EVERY = 0.05
+_QUEUE_OF = attrgetter("queue_id")
+
+
+class Appetite:
+    """One worker's view of the lines that it serves."""
+
+    def __init__(self, ledger: Ledger, crew: Crew, settings: WorkerSettings, only: Sequence[str]) -> None:
+        self._ledger = ledger
+        self._crew = crew
+        self._strict = settings.strict
+        self._only = tuple(only)
+        self.queues: list[QueueRow] = []
+        self.look = {SYNC, ASYNC}  # pools that may have ready jobs which were not seen yet
+        self._shares = Shares()
+        self._floors: dict[tuple[int, int, int], tuple[int, float, float]] = {}  # lane: (floor, moved, reset)
+        self._empty: set[tuple[int, int, int | None]] = set()  # lanes that had nothing, since the last reason to look
+        self._gave: set[tuple[int, int]] = set()  # (queue, pool) that had more than was taken when last asked
+
+    # ---- what is known
+
+    def see(self, queues: Iterable[QueueRow]) -> None:
+        self.queues = [queue for queue in queues if not self._only or queue.name in self._only]
+
+    def open_queues(self) -> list[int]:
+        return [queue.id for queue in self.queues if not queue.paused]
+
+    def look_again(self, queues: Collection[int] | None = None) -> None:
+        """There may be new jobs in these queues (None: in any)."""
+        self.look = {SYNC, ASYNC}
+        self._empty = {lane for lane in self._empty if queues is not None and lane[0] not in queues}
+
+    # ---- what to ask for
+
+    def wants(self, now: float) -> tuple[list[Want], dict[int, int]]:
+        """What to claim, and how much of each pool there is room for."""
+        wants: list[Want] = []
+        room: dict[int, int] = {}
+        for pool in sorted(self.look):
+            idle = self._crew.idle(pool)
+            spare = self._crew.spare_seconds() if pool == SYNC and not self._strict else 0.0
+            if not idle and not spare:
+                continue
+            lanes = {queue: found for queue in self.open_queues() if (found := self._lanes(queue, pool, now))}
+            if not lanes:
+                self.look.discard(pool)
+                continue
+            shares = {} if self._strict else self._share_out(lanes, pool, idle, spare)
+            # In advance, one look at queues that had nothing lately; their shares are not known yet.
+            probes = [Want(pool, 1, lanes[queue]) for queue in lanes if queue not in shares] if spare else []
+            room[pool] = max(idle, sum(shares.values())) + len(probes)
+            wants += probes + [Want(pool, most, lanes[queue]) for queue, most in shares.items()]
+            wants += [Want(pool, room[pool], lanes[queue]) for queue in self._in_order(lanes)]
+        return wants, room
+
+    def _in_order(self, queues: Iterable[int]) -> list[int]:
+        """Strictly: as given, else by weight. Otherwise the order does not matter."""
+        if not self._strict:
+            return list(queues)
+        given = {name: n for n, name in enumerate(self._only)}
+        rank = {queue.id: (given.get(queue.name, 0), -queue.weight, queue.id) for queue in self.queues}
+        return sorted(queues, key=rank.__getitem__)
+
+    def _share_out(self, queues: Collection[int], pool: int, idle: int, spare: float) -> dict[int, int]:
+        """How many starts each queue gets: one per idle slot in all, and more where jobs are known to be short."""
+        weights = {queue.id: queue.weight for queue in self.queues if queue.id in queues}
+        trusted = {queue: self._crew.trusted(queue) for queue in weights}
+        most = max([idle, *trusted.values()]) if spare else idle
+        if len(weights) == 1:
+            (queue,) = weights
+            return {queue: max(idle, min(most, int(spare / self._crew.cost(queue))))}
+        shares: Counter[int] = Counter()
+        for turn, queue in enumerate(self._shares.sequence(weights, most)):
+            if turn >= idle:
+                if (queue, pool) not in self._gave:
+                    continue  # nothing is known of it; it gets one look
+                spare -= self._crew.cost(queue)
+                if spare < 0 or shares[queue] >= trusted[queue]:
+                    break
+            shares[queue] += 1
+        return shares
+
+    def _lanes(self, queue: int, pool: int, now: float) -> tuple[Lane, ...]:
+        """The lines of a queue that may hold something."""
+        lanes = [Lane(queue, pool)]
+        if (queue, pool) in self._gave and not self._ledger.is_sqlite:
+            lanes = [Lane(queue, pool, level, self._floor((queue, pool, level), now)) for level in map(int, Priority)]
+        return tuple(lane for lane in lanes if lane[:3] not in self._empty)
+
+    def _floor(self, key: tuple[int, int, int], now: float) -> int:
+        """PostgreSQL keeps entries of claimed rows in the index for a while: under load, look from behind them."""
+        floor, moved, reset = self._floors.get(key, (0, now, now))
+        if now - reset > _RESCAN:
+            floor, moved, reset = 0, now, now
+        elif now - moved > _FLOOR_EVERY:
+            with self._ledger.reading() as tx:
+                floor, moved = find_floor(tx, Lane(*key, floor)), now
+        self._floors[key] = (floor, moved, reset)
+        return floor
+
+    # ---- what came of it
+
+    def took(self, taken: Taken, room: Mapping[int, int]) -> set[int]:
+        """Remembers what a claim showed; says which pools have more."""
+        self._empty.update(lane[:3] for lane in taken.empty)
+        gave = {(job.queue_id, job.pool) for job in taken.jobs}
+        dry = {(lane.queue_id, lane.pool) for lane in taken.empty if lane.priority in (None, Priority.LOW)}
+        self._gave = (self._gave | gave) - dry
+        more = {pool for _, pool in gave - dry}
+        self.look -= room.keys() - more
+        if not self._strict:
+            weights = {queue.id: queue.weight for queue in self.queues if not queue.paused}
+            started = Counter(map(_QUEUE_OF, taken.jobs))
+            self._shares.charge(weights, {queue: n for queue, n in started.items() if queue in weights})
+        return more
+
+    def in_turn(self, jobs: list[Claimed]) -> list[Claimed]:
+        """Jobs of several queues in the order of the queues' turns, as if they had been claimed one by one."""
+        if self._strict or len(set(map(_QUEUE_OF, jobs))) < 2:
+            return jobs
+        by_queue: dict[int, list[Claimed]] = {}
+        for job in jobs:
+            by_queue.setdefault(job.queue_id, []).append(job)
+        ranked = [(n / len(group), job.id, job) for group in by_queue.values() for n, job in enumerate(group)]
+        return [job for _, _, job in sorted(ranked)]

@@ -126,7 +126,9 @@ class Appetite:
         more = {pool for _, pool in gave - dry}
         self.look -= room.keys() - more
         if not self._strict:
-            weights = {queue.id: queue.weight for queue in self.queues if not queue.paused}
+            # Only queues that had work: the others get no credit for their idleness.
+            busy = {queue for queue, _ in self._gave | gave}
+            weights = {queue.id: queue.weight for queue in self.queues if queue.id in busy}
             started = Counter(map(_QUEUE_OF, taken.jobs))
             self._shares.charge(weights, {queue: n for queue, n in started.items() if queue in weights})
         return more

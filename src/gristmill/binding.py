@@ -6,7 +6,7 @@ import inspect
 import math
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
@@ -41,6 +41,8 @@ def _has_nan(value: Any) -> bool:
         return not math.isfinite(value)
     if isinstance(value, Mapping):
         return any(map(_has_nan, value.values()))
+    if is_dataclass(value) and not isinstance(value, type):
+        return any(_has_nan(getattr(value, field.name)) for field in fields(value))
     return isinstance(value, list | tuple) and any(map(_has_nan, value))
 
 
@@ -75,7 +77,7 @@ class Parameter:
     def check(self, value: Any, where: str) -> Any:
         """The value as JSON can carry it, or a clear error."""
         hint = self.hint
-        if hint is Any or type(value) is hint:
+        if hint is Any or (type(value) is hint and hint in _PLAIN):
             return value
         import pydantic
 

@@ -102,15 +102,15 @@ class Need:
             raise Invalid(f"{where}: need must be a count (2) or a share (0.5), not {value!r}")
         if isinstance(value, int):
             return cls(count=value)
-        if value > 1:
-            raise Invalid(f"{where}: need={value!r} is over 1.0; a share goes from 0.0 to 1.0, a count is a whole number")
+        if not 0 <= value <= 1:
+            raise Invalid(f"{where}: need={value!r}: a share goes from 0.0 to 1.0, a count is a whole number")
         return cls(share=value)
 
     def met(self, succeeded: int, total: int) -> bool:
         if self.count is not None:
             return succeeded >= self.count
         if self.share is not None:
-            return succeeded >= self.share * total
+            return total == 0 or succeeded / total >= self.share
         return succeeded > 0 or total == 0
 
     def words(self, succeeded: int, total: int) -> str:

@@ -53,6 +53,10 @@ class Retries:
         for name, count in counts.items():
             if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 10_000:
                 raise Invalid(f"Retries({name}=…) wants a whole number from 0 to 10,000, not {count!r}")
+        if isinstance(self.delays, str) or not isinstance(self.delays, Sequence):
+            raise Invalid(f"Retries(delays=…) wants a list of seconds, not {self.delays!r}")
+        by_name = {error_name(kind): policy for kind, policy in self.by_error.items()}
+        object.__setattr__(self, "by_error", by_name)
         if not self.delays or any(not isinstance(d, int | float) or not 0 <= d < 1e9 for d in self.delays):
             raise Invalid(f"Retries(delays=…) wants at least one number of seconds, none negative, not {self.delays!r}")
         if not 0 <= self.jitter <= 1:
@@ -74,7 +78,7 @@ class Retries:
             "crashes": self.crashes,
             "timeouts": self.timeouts,
             "losses": self.losses,
-            "by_error": {error_name(kind): policy.to_json() for kind, policy in self.by_error.items()},
+            "by_error": {str(kind): policy.to_json() for kind, policy in self.by_error.items()},
         }
 
     @classmethod

@@ -38,18 +38,13 @@ class Place:
         return database_url(self.database)
 
     @contextmanager
-    def reading(self) -> Iterator[Mill]:
-        """The mill without an application. A typo in a file's name would make a new one: that is said aloud."""
-        with self.working() as mill:
-            yield mill
-
-    @contextmanager
-    def working(self, *apps: Registry) -> Iterator[Mill]:
+    def open(self, *apps: Registry) -> Iterator[Mill]:
+        """The mill. Without an application nothing new is begun, so a new file may be a typo: that is said aloud."""
         from gristmill.mill import Mill
 
-        new = not apps and self.is_new_file()
+        surprising = not apps and self.is_new_file()
         with Mill.open(self.url, *apps) as mill:
-            if new:
+            if surprising:
                 click.echo(f"note: {self.shown()} was not there; it is a new, empty database", err=True)
             yield mill
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import click
 
+from gristmill.cli import show
 from gristmill.errors import AppError, DatabaseError, GristmillError, Invalid, NotFound
 
 OK = 0
@@ -26,7 +27,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; says its exit code. Nothing is raised but KeyboardInterrupt before it begins."""
     from gristmill.cli.commands import gristmill
 
-    _print_anything()
+    show.never_fail_on_a_letter()
     try:
         result = _invoke(gristmill, sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
@@ -77,8 +78,7 @@ def message_of(error: Exception) -> str:
 
 def _usage_message(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
-        close = error.possibilities
-        message = f"no such option {error.option_name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+        message = f"no such option {error.option_name!r}{_nearest_option(error)}"
     else:
         message = error.format_message().rstrip(".")
         message = message[:1].lower() + message[1:]
@@ -88,23 +88,25 @@ def _usage_message(error: click.UsageError) -> str:
     return message if says_what_to_do or error.ctx is None else f"{message}; see {error.ctx.command_path} --help"
 
 
+def _nearest_option(error: click.NoSuchOption) -> str:
+    """Compared without the dashes, which make any two short names look alike."""
+    from difflib import get_close_matches
+
+    known = {} if error.ctx is None else {o.lstrip("-"): o for p in error.ctx.command.params for o in p.opts}
+    close = get_close_matches(error.option_name.lstrip("-"), [name for name in known if len(name) > 1], n=1)
+    return f"; did you mean {known[close[0]]!r}?" if close else ""
+
+
 def _explain(error: Exception) -> int:
     if os.environ.get("GRISTMILL_DEBUG") == "1":
         traceback.print_exception(error)
-    lines = [line.strip() for line in message_of(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in message_of(error).splitlines() if line.strip()] or [type(error).__name__]
     try:
-        click.echo(f"Error: {' '.join(lines)}", err=True)
+        click.echo(f"Error: {' '.join(dict.fromkeys([lines[0], lines[-1]]))}", err=True)
         sys.stdout.flush()
     except OSError:
         _stop_printing()
     return code_of(error)
-
-
-def _print_anything() -> None:
-    """Names come from anywhere; a terminal that cannot show one of their characters shows a question mark."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
 
 
 def _stop_printing() -> None:

@@ -35,7 +35,7 @@ def job() -> None:
 @pass_place
 def list_(place: Place, /, limit: int, json_wanted: bool, **filters: Any) -> None:
     """List jobs, newest first."""
-    with place.reading() as mill:
+    with place.open() as mill:
         found = mill.jobs(limit=limit, **filters)
     if json_wanted:
         return show.document(found)
@@ -55,7 +55,7 @@ def show_(place: Place, job: int, json_wanted: bool) -> None:
     """Show a JOB: its arguments, result, and each failed attempt with traceback and log."""
     from gristmill.model import to_json
 
-    with place.reading() as mill:
+    with place.open() as mill:
         found = mill.job(job)
         attempts = mill.attempts(job)
     if json_wanted:
@@ -71,7 +71,7 @@ def show_(place: Place, job: int, json_wanted: bool) -> None:
 @pass_place
 def retry(place: Place, job: int) -> None:
     """Queue an ended JOB again with a fresh budget; one that waits for its retry runs now."""
-    with place.reading() as mill:
+    with place.open() as mill:
         found = mill.retry_job(job)
     show.line(f"job {job} is {found.state}")
 
@@ -82,7 +82,7 @@ def retry(place: Place, job: int) -> None:
 @pass_place
 def cancel(place: Place, job: int, reason: str | None) -> None:
     """Cancel a JOB: at once when it is queued; a running one is stopped by its worker."""
-    with place.reading() as mill:
+    with place.open() as mill:
         found = mill.cancel_job(job, reason=reason)
     show.line(f"job {job} is {found.state}" if found.finished_at else f"job {job} is told to stop")
 

@@ -29,7 +29,7 @@ def queue() -> None:
 @pass_place
 def list_(place: Place, json_wanted: bool) -> None:
     """List queues and what is in them."""
-    with place.reading() as mill:
+    with place.open() as mill:
         found = mill.queues()
     if json_wanted:
         return show.document(found)
@@ -76,7 +76,7 @@ def set_(place: Place, queue: str, weight: float | None, create: bool) -> None:
 @contextmanager
 def _named_queue(place: Place) -> Iterator[Mill]:
     """An unknown name typed by a person is a usage error, as an unknown pipeline is."""
-    with place.reading() as mill:
+    with place.open() as mill:
         try:
             yield mill
         except NotFound as error:

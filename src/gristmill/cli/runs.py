@@ -10,6 +10,7 @@ import click
 
 from gristmill.cli import show, values
 from gristmill.cli.app import Group, Place, as_json, pass_place
+from gristmill.cli.progress import progress, worked_since
 from gristmill.cli.show import Column
 from gristmill.cli.values import RUN_STATE, number
 
@@ -44,7 +45,7 @@ def list_(
     json_wanted: bool,
 ) -> None:
     """List runs, newest first."""
-    with place.reading() as mill:
+    with place.open() as mill:
         found = mill.runs(state=state, pipeline=pipeline, subject=subject, since=since, limit=limit)
     if json_wanted:
         return show.document(found)
@@ -64,7 +65,7 @@ def show_(place: Place, run: int, json_wanted: bool) -> None:
     """Show a RUN: its stages with their counters, and the items that failed."""
     from gristmill.model import to_json
 
-    with place.reading() as mill:
+    with place.open() as mill:
         found = mill.run(run)
         failed = mill.jobs(run=run, state="failed", limit=_NAMED)
     if json_wanted:
@@ -80,7 +81,7 @@ def show_(place: Place, run: int, json_wanted: bool) -> None:
 @pass_place
 def cancel(place: Place, run: int, reason: str | None) -> None:
     """Stop a RUN: what waits is cancelled now, what is running is told to stop."""
-    with place.reading() as mill:
+    with place.open() as mill:
         found = mill.cancel_run(run, reason=reason)
     if found.terminal:
         show.line(f"run {run} is {found.state}")
@@ -122,8 +123,6 @@ def _run_row(run: Run) -> list[str]:
 
 def _where(run: Run) -> str:
     """Which stages it is at, or why it ended."""
-    from gristmill.cli.live import progress
-
     if run.terminal:
         return show.first_line(run.error or run.reason)
     if run.stopping:
@@ -163,8 +162,6 @@ def print_stages(run: Run) -> None:
 
 
 def _stage_row(run: Run, stage: Stage) -> list[str]:
-    from gristmill.cli.live import worked_since
-
     more = "+" if stage.state == "open" else ""
     counts = [show.count(n) for n in (stage.completed, stage.failed, stage.skipped, stage.cancelled)]
     took = show.between(worked_since(run, stage), stage.closed_at)

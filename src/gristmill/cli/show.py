@@ -159,6 +159,13 @@ def console(stream: TextIO | None = None) -> Console:
     return Console(file=stream or sys.stdout, markup=False, highlight=False, emoji=False)
 
 
+def never_fail_on_a_letter() -> None:
+    """Names come from anywhere; a terminal that cannot show one of their letters shows a question mark."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
 # ---- words
 
 

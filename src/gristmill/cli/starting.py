@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -49,7 +50,7 @@ def start(
     """Start a run of PIPELINE for SUBJECT; print its id."""
     app = place.registry()
     values = run_arguments(args, app.pipeline(pipeline))
-    with place.working(app) as mill:
+    with place.open(app) as mill:
         run = mill.start(pipeline, subject, args=values, priority=priority, if_active=if_active)
         if not json_wanted:
             show.line(str(run.id))
@@ -77,9 +78,9 @@ def _follow(mill: Mill, run: Run) -> Run:
 
 def _say_if_nobody_works(mill: Mill, place: Place) -> None:
     if not mill.workers():
-        app = f" -A {place.app}" if place.app else ""
-        database = f" --database {place.shown()}" if place.database else ""
-        show.note(f"no worker is running; start one with: gristmill{app}{database} up")
+        app = ["-A", place.app] if place.app else []
+        database = ["--database", place.shown()] if place.database else []
+        show.note(f"no worker is running; start one with: {shlex.join(['gristmill', *app, *database, 'up'])}")
 
 
 @click.command(cls=Command, needs_app=True)
@@ -112,7 +113,7 @@ def enqueue(
         raise click.UsageError("--at and --in are two ways to say when; give one of them")
     app = place.registry()
     values = job_arguments(args, app.task(task))
-    with place.working(app) as mill:
+    with place.open(app) as mill:
         job = mill.enqueue(
             task,
             args=values,

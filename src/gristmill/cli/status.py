@@ -30,7 +30,7 @@ _LINGER = 10.0  # seconds that an ended run stays in it
 @pass_place
 def status(place: Place, json_wanted: bool) -> None:
     """Show the overall picture: runs, queues, workers."""
-    with place.reading() as mill:
+    with place.open() as mill:
         found = mill.status()
     if json_wanted:
         return show.document(found)
@@ -60,7 +60,7 @@ def watch(place: Place, run: int | None) -> None:
     """
     from gristmill.cli.live import follow
 
-    with place.reading() as mill:
+    with place.open() as mill:
         if run is not None:
             follow(lambda: [mill.run(run)], sys.stdout)
         elif not follow(Active(mill), sys.stdout, stay=True):

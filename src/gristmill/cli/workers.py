@@ -26,7 +26,7 @@ def worker() -> None:
 @pass_place
 def list_(place: Place, every: bool, json_wanted: bool) -> None:
     """List the workers that are running, newest first."""
-    with place.reading() as mill:
+    with place.open() as mill:
         found = mill.workers(every=every)
     if json_wanted:
         return show.document(found)
@@ -43,7 +43,7 @@ def list_(place: Place, every: bool, json_wanted: bool) -> None:
 @pass_place
 def reconcile(place: Place, dry_run: bool, subject: str | None, json_wanted: bool) -> None:
     """Look for what should not be, and mend it."""
-    with place.reading() as mill:
+    with place.open() as mill:
         found = mill.reconcile(dry_run=dry_run, subject=subject)
     if json_wanted:
         return show.document(found)

@@ -31,7 +31,7 @@ def up(place: Place, slots: int | None, grace: float | None) -> None:
     """Run everything for this machine: a worker for all queues, and the reconciler."""
     app = place.registry()
     log_to_stderr()
-    with place.working(app) as mill:
+    with place.open(app) as mill:
         from gristmill.reconciler import Reconciler
 
         worker = mill.worker(tickers=[Reconciler(mill.ledger).tick], slots=slots, grace=grace)
@@ -60,7 +60,7 @@ def work(
         raise click.UsageError("--burst and --drain are two ways to end; give one of them")
     app = place.registry()
     log_to_stderr()
-    with place.working(app) as mill:
+    with place.open(app) as mill:
         worker = mill.worker(queues=queues, slots=slots, strict=strict or None, grace=grace)
         what = f"worker for {', '.join(queues)}" if queues else "worker for all queues"
         _run(worker, place, what, "idle" if burst else "drained" if drain else None)

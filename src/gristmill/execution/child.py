@@ -63,6 +63,8 @@ class Child:
         self.emitters: dict[int, Emitter] = {}
         self.cancelled: set[int] = set()
         self.home = _Home()
+        self.done: list[tuple[Any, ...]] = []
+        self._reporting = threading.Lock()
         self._sending = threading.Lock()
         self._ledger: Ledger | None = None
 
@@ -70,6 +72,18 @@ class Child:
         data = pack(list(message))
         with self._sending:
             self.link.sendall(data)
+
+    def report(self) -> None:
+        """Sends what is finished: plain completions as columns, since there are so many; the others one by one."""
+        with self._reporting:
+            done = self.done[:]  # the other thread may append meanwhile
+            if not done:
+                return
+            plain = [report for report in done if len(report) == PLAIN]
+            jobs, _, _, results, starts = zip(*plain, strict=True) if plain else ((),) * PLAIN
+            others = [report for report in done if len(report) != PLAIN] if len(plain) < len(done) else []
+            self.send("done", jobs, results, starts, others, time.monotonic())
+            del self.done[: len(done)]
 
     def ledger(self) -> Ledger:
         """Opened only when a job's code asks."""
@@ -129,6 +143,7 @@ def listen(child: Child, unpacker: Unpacker, early: list[list[Any]]) -> None:
             _hear(child, message)
         while True:
             patience = 0.05 if child.emitters else 0.25 if child.telling() else 1.0
+            patience = max(0.0, min(patience, child.status.deadline() - time.monotonic()))
             readable, _, _ = select.select([child.link], [], [], patience)
             if time.monotonic() > child.status.deadline():
                 os._exit(LEASE_OVER)  # whatever runs here is someone else's now
@@ -158,6 +173,7 @@ def _hear(child: Child, message: list[Any]) -> None:
                 emitter.acknowledged(refusal)
         case ["recall"]:
             child.send("returned", [job[0] for job, _, _ in _drained(child.inbox)])
+            child.report()  # what is finished must not wait for the job that takes so long
         case ["cancel", job]:
             child.cancelled.add(job)
             if ctx := child.contexts.get(job):
@@ -183,32 +199,21 @@ def _drained(inbox: deque[Given]) -> list[Given]:
 
 def work(child: Child) -> None:
     """Runs jobs until told to stop. Finished ones are reported in batches while more are waiting."""
-    done: list[tuple[Any, ...]] = []
     since = time.monotonic()
     while True:
         try:
             given = child.inbox.popleft()
         except IndexError:
-            _report(child, done)
+            child.report()
+            child.status.end()  # not before: a process that dies while it reports must be noticed as one that crashed
             if not child.arrived.get() and not child.inbox:
                 return
             since = time.monotonic()
             continue
-        done.append(_run(child, given))
-        if len(done) >= _FLUSH_AT or time.monotonic() - since > _FLUSH_EVERY:
-            _report(child, done)
+        child.done.append(_run(child, given))
+        if len(child.done) >= _FLUSH_AT or time.monotonic() - since > _FLUSH_EVERY:
+            child.report()
             since = time.monotonic()
-
-
-def _report(child: Child, done: list[tuple[Any, ...]]) -> None:
-    """Plain completions as columns (jobs, results, starts), since there are so many; the others one by one."""
-    if done:
-        plain = [report for report in done if len(report) == PLAIN]
-        jobs, _, _, results, starts = zip(*plain, strict=True) if plain else ((),) * PLAIN
-        others = [report for report in done if len(report) != PLAIN] if len(plain) < len(done) else []
-        child.send("done", jobs, results, starts, others, time.monotonic())
-        child.status.end()  # not before: a process that dies while it reports must be noticed as one that crashed
-        done.clear()
 
 
 def _run(child: Child, given: Given) -> tuple[Any, ...]:
@@ -267,8 +272,9 @@ class _Home:
         self.pid = os.getpid()
         self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 100)
         self.folder = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
-        self.stdout: Any = sys.stdout
-        self.stderr: Any = sys.stderr
+        self.stdout: Any
+        self.stderr: Any
+        self.stdout, self.stderr = sys.stdout, sys.stderr
         self.stdout.reconfigure(line_buffering=True)  # what was printed before a kill must not be lost with a buffer
 
     def captured(self) -> str | None:
@@ -329,7 +335,6 @@ class _JobLog(logging.Handler):
 
 async def work_async(child: Child) -> None:
     loop = asyncio.get_running_loop()
-    done: list[tuple[Any, ...]] = []
     running: set[asyncio.Task[None]] = set()
     wake = asyncio.Event()
     stopping = False
@@ -343,16 +348,12 @@ async def work_async(child: Child) -> None:
 
     threading.Thread(target=pump, daemon=True).start()
 
-    def flush() -> None:
-        if done:
-            _report(child, done)
-
     async def one(given: Given) -> None:
-        done.append(await _run_async(child, given, loop))
-        if len(done) >= _FLUSH_AT or len(running) <= 1:
-            flush()
-        elif len(done) == 1:
-            loop.call_later(_FLUSH_EVERY, flush)
+        child.done.append(await _run_async(child, given, loop))
+        if len(child.done) >= _FLUSH_AT or len(running) <= 1:
+            child.report()
+        elif len(child.done) == 1:
+            loop.call_later(_FLUSH_EVERY, child.report)
 
     while not stopping or child.inbox:
         await wake.wait()
@@ -363,7 +364,7 @@ async def work_async(child: Child) -> None:
             task.add_done_callback(running.discard)
     if running:
         await asyncio.wait(running)
-    flush()
+    child.report()
 
 
 async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop) -> tuple[Any, ...]:

@@ -30,7 +30,11 @@ _STUCK = 0.1  # seconds that jobs may wait behind one that takes longer than was
 _ASYNC_GRACE = 2.0  # seconds that a cancelled coroutine gets before its whole process is killed
 _MEMORY_EVERY = 0.25
 _A_WHILE = 0.2
+_SUSPECT_WAITS = 1.0  # seconds until a suspect of a crash is claimed again, when all processes for such are taken
 _MISTRUST = 2  # a child gets at most so many times the jobs of a queue in advance as have been seen to be short
+
+
+Doom = tuple[int | None, Verdict, str]  # why we killed a child: whose fault, what it is called, and in words
 
 
 @dataclass
@@ -75,7 +79,7 @@ class Crew:
         self.lease_deadline = time.monotonic() + settings.lease
         self._claim_left: dict[int, int] = {}
         self._refused: dict[int, Refusal] = {}
-        self._doomed: dict[Child, tuple[int | None, Verdict, str]] = {}  # killed by us: (culprit, verdict, reason)
+        self._doomed: dict[Child, Doom] = {}  # killed by us
         self._timed_out: set[int] = set()
         self._memory_at = 0.0
 
@@ -197,9 +201,16 @@ class Crew:
             self._hand(shared[0] if shared else self._spawn(True), together, claim, now)
         for job in jobs:
             if job.pool == ASYNC and job.alone:
-                child = self._spawn(True)
-                child.alone = True
-                self._hand(child, [job], claim, now)
+                self._give_alone(claim, job, now)
+
+    def _give_alone(self, claim: int, job: Claimed, now: float) -> None:
+        """A suspect of a crash gets a process to itself, but not more of them at once than there are slots."""
+        if sum(1 for child in self.children if child.alone) >= self._settings.slots:
+            self._end(claim, Outcome(job.id, job.attempt, job.run_id, Verdict.LATER, delay=_SUSPECT_WAITS, alone=True))
+            return
+        child = self._spawn(True)
+        child.alone = True
+        self._hand(child, [job], claim, now)
 
     def _dealt(self, jobs: Sequence[Claimed], children: Sequence[Child]) -> list[list[Claimed]]:
         """Each job goes to the child with the least work so far; many at once, where that comes to the same."""
@@ -510,20 +521,28 @@ class Crew:
         how, log = child.died(), child.output()
         if child.process.returncode == LEASE_OVER:
             doomed = doomed or (None, Verdict.RELEASED, "")
-        for job, held in child.held.items():
-            base = Outcome(job, held[0].attempt, held[0].run_id, Verdict.RELEASED)
-            if doomed is not None and job == doomed[0]:
-                ran = int((time.monotonic() - (current[1] if current else held[2])) * 1e6)
-                base = base._replace(verdict=doomed[1], reason=doomed[2], log=log, ran=ran)
-            elif doomed is None and current is not None and job == current[0]:
-                ran = int((time.monotonic() - current[1]) * 1e6)
-                base = base._replace(verdict=Verdict.CRASH, reason=how, log=log, ran=ran)
-            elif doomed is None and child.is_async:
-                suspect = len(child.held) > 1
-                base = base._replace(alone=True) if suspect else base._replace(verdict=Verdict.CRASH, reason=how, log=log)
-            self._end(held[1], base)
+        for held in child.held.values():
+            self._end(held[1], self._fate(child, held, doomed, current, how, log))
         child.held = {}
         child.close()
+
+    @staticmethod
+    def _fate(
+        child: Child, held: Held, doomed: Doom | None, current: tuple[int, float] | None, how: str, log: str | None
+    ) -> Outcome:
+        """What the death of its process means for one job."""
+        job, _, given = held
+        began = current[1] if current else given
+        released = Outcome(job.id, job.attempt, job.run_id, Verdict.RELEASED)
+        blamed = released._replace(ran=int((time.monotonic() - began) * 1e6), log=log, alone=child.is_async)
+        if doomed is not None:
+            culprit, verdict, reason = doomed
+            if job.id == culprit:
+                return blamed._replace(verdict=verdict, reason=reason)
+            return released._replace(alone=culprit is None and verdict is Verdict.MEMORY)
+        if (current is not None and job.id == current[0]) or (child.is_async and len(child.held) == 1):
+            return blamed._replace(verdict=Verdict.CRASH, reason=how)
+        return released._replace(alone=child.is_async)  # an event loop's jobs are all suspects
 
     def kill_all(self) -> None:
         """Ends every child; what they held goes back unspent."""

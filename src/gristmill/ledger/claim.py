@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -54,6 +55,7 @@ class Claimed(NamedTuple):
     alone: bool
     key: str | None
     args: str | None
+    priority: int
 
 
 _CLAIM = (
@@ -61,8 +63,9 @@ _CLAIM = (
     " started_at = {now}, unique_key = CASE WHEN unique_scope = 1 THEN NULL ELSE unique_key END"
     " WHERE id {one_of SELECT id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
     " AND EXISTS (SELECT 1 FROM gm_queue WHERE id = :queue AND NOT paused) ORDER BY priority, ready LIMIT :most {skip}}"
-    " RETURNING id, attempt, run_id, stage_id, task_id, queue_id, pool, alone, key, args"
+    " RETURNING id, attempt, run_id, stage_id, task_id, queue_id, pool, alone, key, args, priority"
 )
+_IN_LINE = itemgetter(Claimed._fields.index("priority"), Claimed._fields.index("id"))
 _CLAIM_ANY = Sql(_CLAIM % "true")
 _CLAIM_FROM_FLOOR = Sql(_CLAIM % "priority = :priority AND ready > :floor")
 _REMEMBER = Sql("INSERT INTO gm_claim (worker_id, jobs) VALUES (:worker, :jobs) RETURNING id")
@@ -94,7 +97,7 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) ->
             got = tx.tuples(sql, worker=worker, most=most, **_where(lane))
             if len(got) < most:
                 empty.append(lane)
-            jobs += map(Claimed._make, got)
+            jobs += map(Claimed._make, sorted(got, key=_IN_LINE))  # an UPDATE returns its rows in no order
             most -= len(got)
             left[want.pool] -= len(got)
     if not jobs:

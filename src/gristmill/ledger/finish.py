@@ -82,7 +82,12 @@ _FAILURE = {
 _CLASS = {Verdict.LOST: "worker_lost", Verdict.CANCELLED: None, Verdict.ERROR: None, Verdict.PERMANENT: None}
 _RETURNED = (Verdict.LATER, Verdict.UNSPENT, Verdict.RELEASED)
 
-_FENCE = f"gm_job.id = f.job AND gm_job.attempt = f.number AND state = {State.IN_PROGRESS:d} AND worker_id = :worker"
+# A CASE, since the planner must not guess how many rows are "in progress and held by this worker": it guesses one, reads
+# them first, and compares each with every row of the batch (2,000 rows: 1.7 s instead of 44 ms).
+_FENCE = (
+    "gm_job.id = f.job AND CASE WHEN gm_job.attempt = f.number"
+    f" AND state = {State.IN_PROGRESS:d} AND worker_id = :worker THEN true ELSE false END"
+)
 _END = Sql(
     "UPDATE gm_job SET state = f.target, result = f.outcome, error = f.said, error_class = f.kind,"
     " progress = coalesce(f.done, progress), errors = errors + f.e, crashes = crashes + f.c, timeouts = timeouts + f.t,"
@@ -113,7 +118,7 @@ _BACK = Sql(
 )
 _SPENT = Sql(
     "SELECT j.id, j.errors, j.crashes, j.timeouts, j.losses, j.cancel, t.spec FROM gm_job j JOIN gm_task t"
-    " ON t.id = j.task_id WHERE j.id {in ids}"
+    " ON t.id = j.task_id WHERE j.id {in ids} ORDER BY j.id {lock_j}"  # locked: a cancel must not come in between
 )
 _KEEP = Sql(
     "INSERT INTO gm_attempt (job_id, attempt, outcome, error_class, error, traceback, log, worker_id, started_at, ended_at)"

@@ -23,6 +23,7 @@ _WORDS = {
     "postgresql": {
         "{now}": "coalesce(:now::bigint, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint)",
         "{lock}": "FOR NO KEY UPDATE",
+        "{lock_j}": "FOR NO KEY UPDATE OF j",
         "{share}": "FOR SHARE",
         "{exclusive}": "FOR UPDATE",
         "{skip}": "FOR NO KEY UPDATE SKIP LOCKED",
@@ -33,6 +34,7 @@ _WORDS = {
     "sqlite": {
         "{now}": ":now",
         "{lock}": "",
+        "{lock_j}": "",
         "{share}": "",
         "{exclusive}": "",
         "{skip}": "",

@@ -1,0 +1,91 @@
+"""How far runs are and how fast they go, in words."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime
+
+from gristmill.cli import show
+from gristmill.model import Run, Stage
+
+_WINDOW = 10.0  # seconds over which the rate is taken
+
+
+class Pace:
+    """How fast stages move, from what was seen of them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, str], deque[tuple[float, int]]] = {}
+
+    def look(self, runs: Sequence[Run], now: float) -> None:
+        for run in runs:
+            for stage in run.stages:
+                samples = self._seen.setdefault((run.id, stage.name), deque())
+                samples.append((now, stage.done))
+                # What lies before the first progress is waiting, and says nothing about the speed.
+                while samples[0][0] < now - _WINDOW or (len(samples) > 2 and samples[1][1] == samples[0][1]):
+                    samples.popleft()
+
+    def rate(self, run: Run, stage: Stage) -> float | None:
+        """Items per second: lately, or of the whole stage once it is closed; None: not known yet."""
+        if stage.closed_at and (since := worked_since(run, stage)):
+            seconds = (stage.closed_at - since).total_seconds()
+            return stage.done / seconds if seconds > 0 else None
+        samples = self._seen.get((run.id, stage.name))
+        if not samples or samples[-1][0] - samples[0][0] < 0.5:
+            return None
+        return (samples[-1][1] - samples[0][1]) / (samples[-1][0] - samples[0][0])
+
+    def left(self, run: Run, stage: Stage) -> float | None:
+        """Seconds until the stage is done, if it goes on like this; None while items may still come."""
+        rate = self.rate(run, stage)
+        return (stage.total - stage.done) / rate if rate and stage.state == "sealed" else None
+
+
+def worked_since(run: Run, stage: Stage) -> datetime | None:
+    """A stage is open from the start of its run, but nothing happens before a worker begins."""
+    return max(stage.opened_at, run.started_at) if stage.opened_at and run.started_at else stage.opened_at
+
+
+def name(run: Run) -> str:
+    return f"run {run.id} {run.pipeline} {run.subject}"
+
+
+def standing(run: Run) -> str:
+    """`find 1/1, read 40/66+ (1 failed), index waiting`."""
+    if run.stopping:
+        return f"stopping: {show.first_line(run.stopping)}"
+    if run.state == "waiting":
+        return "waiting behind the subject's active run"
+    return ", ".join(_stage_standing(stage) for stage in run.stages)
+
+
+def _stage_standing(stage: Stage) -> str:
+    if stage.state == "waiting":
+        return f"{stage.name} waiting"
+    rest = others(stage)
+    return f"{stage.name} {progress(stage)}" + (f" ({rest})" if rest else "")
+
+
+def ending(run: Run) -> str:
+    took = show.between(run.started_at or run.created_at, run.finished_at)
+    words = [f"{run.state} in {took}" if took else run.state]
+    words += [run.error or run.reason or ""]
+    words += [f"{s.name} {progress(s)}" + (f" ({others(s)})" if others(s) else "") for s in run.stages if s.each]
+    return "; ".join(show.first_line(word) for word in words if word)
+
+
+def progress(stage: Stage) -> str:
+    """Done of all; `+` while more may come."""
+    return f"{show.count(stage.done)}/{show.count(stage.total)}{'+' if stage.state == 'open' else ''}"
+
+
+def others(stage: Stage) -> str:
+    """What did not simply complete."""
+    counts = {"failed": stage.failed, "skipped": stage.skipped, "cancelled": stage.cancelled}
+    return ", ".join(f"{show.count(n)} {word}" for word, n in counts.items() if n)
+
+
+def speed(rate: float) -> str:
+    return f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s" if rate >= 0.1 else f"{rate * 60:.1f}/min"

@@ -53,7 +53,8 @@ class Retries:
         for name, count in counts.items():
             if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 10_000:
                 raise Invalid(f"Retries({name}=…) wants a whole number from 0 to 10,000, not {count!r}")
-        if isinstance(self.delays, str) or not isinstance(self.delays, Sequence):
+        delays: object = self.delays
+        if isinstance(delays, str) or not isinstance(delays, Sequence):
             raise Invalid(f"Retries(delays=…) wants a list of seconds, not {self.delays!r}")
         by_name = {error_name(kind): policy for kind, policy in self.by_error.items()}
         object.__setattr__(self, "by_error", by_name)

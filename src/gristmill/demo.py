@@ -188,8 +188,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--documents", type=int, default=200, metavar="N", help="how many to make (default: 200)")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where (default: a new folder for temporary files)")
     given = parser.parse_args(argv)
-    if not 20 <= given.documents <= 100_000:
-        parser.error("--documents wants a number from 20 to 100,000")
+    if not 30 <= given.documents <= 100_000:
+        parser.error("--documents wants a number from 30 to 100,000")
     folder = given.folder or Path(mkdtemp(prefix="gristmill-demo-"))
     try:
         show(folder.absolute(), given.documents)

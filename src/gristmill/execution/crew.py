@@ -292,10 +292,11 @@ class Crew:
             )
             return
         held = list(map(child.held.pop, jobs))
-        self.batch.completed += [
-            (job.id, job.attempt, result, int((now - started) * 1e6) + 1, job.run_id, job.stage_id)
+        self.batch.completed.rows += [
+            (job.id, job.attempt, result, int((now - started) * 1e6) + 1)
             for (job, _, _), result, started in zip(held, results, starts, strict=True)
         ]
+        self.batch.completed.origins += [(job.run_id, job.stage_id) for job, _, _ in held]
         for claim, number in Counter(map(itemgetter(1), held)).items():
             self._ended(claim, number)
 

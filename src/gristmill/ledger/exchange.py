@@ -23,7 +23,7 @@ class Batch:
     """What a worker's children reported and the ledger does not know yet."""
 
     emissions: list[Emission] = field(default_factory=list)
-    completed: list[Completed] = field(default_factory=list)
+    completed: Completed = field(default_factory=Completed)
     outcomes: list[Outcome] = field(default_factory=list)
     ended_claims: list[int] = field(default_factory=list)
 
@@ -32,21 +32,17 @@ class Batch:
 
     def add(self, other: Batch) -> None:
         self.emissions += other.emissions
-        self.completed += other.completed
+        self.completed.add(other.completed)
         self.outcomes += other.outcomes
         self.ended_claims += other.ended_claims
 
     def jobs(self) -> list[int]:
         """The jobs whose end is in here."""
-        return [row[0] for row in self.completed] + [outcome.job for outcome in self.outcomes]
+        return [row[0] for row in self.completed.rows] + [outcome.job for outcome in self.outcomes]
 
     def spelled_out(self) -> Batch:
         """The same with every plain completion as an outcome: slower, but each one is answered for itself."""
-        plain = [
-            Outcome(job, attempt, run, Verdict.COMPLETED, result, ran)
-            for job, attempt, result, ran, run, _ in self.completed
-        ]
-        return Batch(self.emissions, [], self.outcomes + plain, self.ended_claims)
+        return Batch(self.emissions, Completed(), self.outcomes + self.completed.spelled_out(), self.ended_claims)
 
 
 class Exchanged(NamedTuple):

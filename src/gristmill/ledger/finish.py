@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -61,10 +61,29 @@ class Outcome(NamedTuple):
     alone: bool = False  # suspected of a crash: next time without bystanders
 
 
-# A plain completion travels as a row, not as an Outcome, because there may be 100,000 a second:
-# (job, attempt, result as JSON, microseconds since it started, run, stage).
-Completed = tuple[int, int, str | None, int, int | None, int | None]
-_RUN_OF, _STAGE_OF = itemgetter(4), itemgetter(5)
+# A plain completion travels as a row, not as an Outcome, because there may be 100,000 a second.
+CompletedRow = tuple[int, int, str | None, int]  # job, attempt, result as JSON, microseconds since it started
+Origin = tuple[int | None, int | None]  # run, stage
+
+
+@dataclass
+class Completed:
+    """Plain completions, and beside each row where its job comes from."""
+
+    rows: list[CompletedRow] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+    def add(self, other: Completed) -> None:
+        self.rows += other.rows
+        self.origins += other.origins
+
+    def spelled_out(self) -> list[Outcome]:
+        pairs = zip(self.rows, self.origins, strict=True)
+        return [Outcome(job, at, run, Verdict.COMPLETED, result, ran) for (job, at, result, ran), (run, _) in pairs]
+
 
 _SUCCESS = {
     Verdict.COMPLETED: State.COMPLETED,
@@ -104,7 +123,7 @@ _COMPLETE = Sql(  # the same for the plain case, which is nearly every job: four
 _COMPLETE_EACH = (  # on SQLite row by row, in the driver's loop: 3 µs a row less than reading them from JSON
     f"UPDATE gm_job SET state = {State.COMPLETED:d}, result = ?3, worker_id = NULL, unique_key = NULL, cancel = 0,"
     " error = NULL, error_class = NULL, started_at = {now:d} - ?4, finished_at = {now:d} WHERE id = ?1 AND attempt = ?2"
-    f" AND state = {State.IN_PROGRESS:d} AND worker_id = {{worker:d}} AND run_id IS ?5 AND stage_id IS ?6"
+    f" AND state = {State.IN_PROGRESS:d} AND worker_id = {{worker:d}}"
 )
 _BACK = Sql(
     f"UPDATE gm_job SET state = {State.QUEUED:d}, worker_id = NULL, cancel = {{false}}, alone = f.solo,"
@@ -137,7 +156,7 @@ def finish(
     tx: Tx,
     worker: int,
     outcomes: Sequence[Outcome],
-    completed: Sequence[Completed] = (),
+    completed: Completed | None = None,
     ended_claims: Sequence[int] = (),
 ) -> list[int]:
     """Records the ends of attempts. Says which were refused: they were not this worker's any more."""
@@ -153,15 +172,15 @@ def forget_claims(tx: Tx, worker: int, claims: Sequence[int]) -> None:
         tx.run(_FORGET, worker=worker, ids=list(claims))
 
 
-def runs_of(outcomes: Sequence[Outcome], completed: Sequence[Completed]) -> set[int | None]:
-    return {o.run for o in outcomes} | set(map(_RUN_OF, completed))
+def runs_of(outcomes: Sequence[Outcome], completed: Completed | None) -> set[int | None]:
+    return {o.run for o in outcomes} | {run for run, _ in set(completed.origins if completed else ())}
 
 
 def settle(
     tx: Tx,
     worker: int,
     outcomes: Sequence[Outcome],
-    completed: Sequence[Completed] = (),
+    completed: Completed | None = None,
     runs: flow.LockedRuns | None = None,
 ) -> list[int]:
     """The one way out of `in_progress`. The caller has locked the worker's row, and (`runs`) perhaps the runs."""
@@ -177,15 +196,15 @@ class SomeRefused(Exception):
     """Not every plain completion was this worker's. The caller sends them again as outcomes, to learn which."""
 
 
-def _complete(tx: Tx, worker: int, rows: Sequence[Completed]) -> Counter[flow.Change]:
+def _complete(tx: Tx, worker: int, completed: Completed) -> Counter[flow.Change]:
     if tx.dialect == "sqlite":
-        changed = tx.run_many(_COMPLETE_EACH.format(now=tx.now, worker=worker), rows)
+        changed = tx.run_many(_COMPLETE_EACH.format(now=tx.now, worker=worker), completed.rows)
     else:
-        changed = tx.run(_COMPLETE, worker=worker, f=rows)
-    if changed != len(rows):
+        changed = tx.run(_COMPLETE, worker=worker, f=completed.rows)
+    if changed != len(completed.rows):
         raise SomeRefused
-    stages = Counter(map(_STAGE_OF, rows))
-    return Counter({flow.Change(stage, State.COMPLETED): n for stage, n in stages.items() if stage is not None})
+    origins = Counter(completed.origins)
+    return Counter({flow.Change(stage, State.COMPLETED): n for (_, stage), n in origins.items() if stage is not None})
 
 
 def _settle_others(

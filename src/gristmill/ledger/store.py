@@ -11,7 +11,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -75,9 +75,9 @@ class Tx:
         count: int = self.execute(sql, **given).rowcount
         return count
 
-    def run_many(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> int:
+    def run_many(self, sql: str, rows: list[Any]) -> int:
         """The same statement for each row, in the driver's own loop; says how many rows changed in all."""
-        return self.connection.exec_driver_sql(sql, list(rows)).rowcount
+        return self.connection.exec_driver_sql(sql, rows).rowcount
 
     def ring(self, queue: int) -> None:
         """Says that this queue has ready jobs once this transaction commits."""

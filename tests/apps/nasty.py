@@ -1,0 +1,454 @@
+"""Jobs that misbehave in every way we could think of. Each must be an outcome of that job alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import decimal
+import io
+import mmap
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from gristmill import Context, Later, Permanent, Retries, Skip, Unspent, task
+from tests.apps.barriers import mark, wait_for, wait_for_async
+
+QUICK = Retries(0, delays=[0.01])  # crashes are still tried again: twice
+
+
+# ---- those that do not end
+
+
+@task(timeout=0.3)
+def sleep_for_ever(ctx: Context) -> None:
+    print("about to sleep")
+    time.sleep(3600)
+
+
+@task(timeout=0.3)
+def native_for_ever(ctx: Context) -> None:
+    """The regular expression engine holds the interpreter: no other thread of the process can do anything."""
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+@task(timeout=0.3)
+def deaf_to_signals(ctx: Context) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(3600)
+
+
+@task(timeout=0.6)
+def with_grandchildren(ctx: Context, folder: Path) -> None:
+    """A program that it started, and one that this started in turn."""
+    shell = subprocess.Popen(["sh", "-c", "sleep 3600 & echo $!; wait"], stdout=subprocess.PIPE, text=True)
+    assert shell.stdout is not None
+    mark(folder / "grandchildren", f"shell {shell.pid}")
+    mark(folder / "grandchildren", f"sleep {int(shell.stdout.readline())}")
+    shell.wait()
+
+
+@task(timeout=0.3)
+def swallow_everything(ctx: Context) -> None:
+    while True:
+        try:
+            while True:
+                time.sleep(0.01)
+        except BaseException:
+            pass
+
+
+@task(timeout=0.3, retries=Retries(1, delays=[0.01]))
+def slow_once(ctx: Context) -> int:
+    if ctx.attempt == 1:
+        time.sleep(3600)
+    return ctx.attempt
+
+
+@task(timeout=0.3)
+async def async_sleep_for_ever(ctx: Context, folder: Path) -> None:
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        mark(folder / "cancelled", str(os.getpid()))
+        raise
+
+
+@task(timeout=0.3)
+async def async_block_for_ever(ctx: Context, folder: Path) -> None:
+    mark(folder / "blocking", str(os.getpid()))
+    wait_for(folder / "never")
+
+
+@task(timeout=0.3)
+async def async_will_not_be_cancelled(ctx: Context) -> None:
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+
+
+@task(timeout=0.3)
+async def async_is_done_when_cancelled(ctx: Context) -> str:
+    """Turns the cancellation into a result: too late."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(3600)
+    return "as if nothing had happened"
+
+
+# ---- those whose process dies
+
+
+@task(retries=QUICK)
+def segfault(ctx: Context) -> None:
+    print("about to crash")
+    ctypes.string_at(0)
+
+
+@task(retries=QUICK)
+def exit_at_once(ctx: Context, code: int = 3) -> None:
+    os._exit(code)
+
+
+@task(retries=QUICK)
+def kill_itself(ctx: Context) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task(retries=QUICK)
+def abort(ctx: Context) -> None:
+    os.abort()
+
+
+@task(retries=QUICK)
+def overflow_the_stack(ctx: Context) -> None:
+    sys.setrecursionlimit(10**9)
+    resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+
+    class Nested:
+        def __repr__(self) -> str:
+            return f"{self!r}"
+
+    repr(Nested())
+
+
+@task(retries=QUICK)
+def close_every_descriptor(ctx: Context) -> None:
+    os.closerange(0, 4096)
+
+
+@task(retries=Retries(0, delays=[0.01], crashes=1))
+def crash_once(ctx: Context) -> int:
+    if ctx.attempt == 1:
+        os._exit(1)
+    return ctx.attempt
+
+
+@task(retries=QUICK)
+async def async_crash(ctx: Context, folder: Path) -> None:
+    """Dies once all the others run, so that they are in the same process."""
+    mark(folder / "culprit", f"{os.getpid()} {ctx.attempt}")
+    if ctx.attempt == 1:
+        await wait_for_async(folder / "crash")
+    os._exit(1)
+
+
+# ---- memory
+
+
+@task(memory_mib=300)
+def eat_memory(ctx: Context) -> int:
+    hoard = []
+    while True:
+        hoard.append(bytearray(8 << 20))
+
+
+@task
+def hoard(ctx: Context, mib: int) -> int:
+    return len(bytearray(mib << 20))
+
+
+@task(memory_mib=200, retries=QUICK)
+def eat_shared_memory(ctx: Context, folder: Path) -> None:
+    """Memory that no limit of the kernel stops, so the supervisor has to."""
+    block = mmap.mmap(-1, 512 << 20)
+    for start in range(0, 512 << 20, 1 << 20):
+        block[start : start + (1 << 20)] = b"x" * (1 << 20)
+    wait_for(folder / "never")
+
+
+# ---- errors that are hard to report
+
+
+@task
+def recurse(ctx: Context) -> None:
+    def down(n: int) -> int:
+        return down(n + 1)
+
+    down(0)
+
+
+@task
+def raise_system_exit(ctx: Context) -> None:
+    sys.exit(7)
+
+
+@task
+def raise_keyboard_interrupt(ctx: Context) -> None:
+    raise KeyboardInterrupt
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+class Unstoppable(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("no words, no process")
+
+
+@task
+def raise_unspeakable(ctx: Context) -> None:
+    raise Unspeakable
+
+
+@task
+def raise_unstoppable(ctx: Context) -> None:
+    raise Unstoppable
+
+
+@task
+def raise_not_text(ctx: Context) -> None:
+    raise ValueError("caf\udce9 \0 " + "x" * 10)
+
+
+@task
+def raise_permanent_with_an_error(ctx: Context) -> None:
+    """As people write it: `raise Permanent(error)`."""
+    try:
+        int("x")
+    except ValueError as error:
+        raise Permanent(error) from error  # type: ignore[arg-type]
+
+
+@task
+def raise_skip_without_a_reason(ctx: Context) -> None:
+    raise Skip(None)  # type: ignore[arg-type]
+
+
+@task
+def raise_later_for_ever(ctx: Context) -> None:
+    raise Later(float("inf"))
+
+
+@task
+def raise_unspent_for_ever(ctx: Context) -> None:
+    raise Unspent("nonsense", pause=float("nan") if ctx.attempt == 2 else -1)
+
+
+@task
+def raise_group(ctx: Context) -> None:
+    raise ExceptionGroup("several", [ValueError("a"), KeyError("b")])
+
+
+@task
+async def raise_cancelled(ctx: Context) -> None:
+    """Nobody cancelled this job: something that it awaited was."""
+    inner = asyncio.ensure_future(asyncio.sleep(60))
+    inner.cancel()
+    await inner
+
+
+@task
+async def async_system_exit(ctx: Context) -> None:
+    sys.exit(7)
+
+
+# ---- results and progress that cannot be kept
+
+
+@task
+def return_object(ctx: Context) -> object:
+    return object()
+
+
+@task
+def return_not_a_number(ctx: Context) -> dict[str, Any]:
+    return {"deep": [1.0, float("nan")]}
+
+
+@task
+def return_too_much(ctx: Context) -> str:
+    return "x" * (1 << 20)
+
+
+@task
+def return_surrogate(ctx: Context) -> str:
+    return "caf\udce9"
+
+
+@task
+def return_itself(ctx: Context) -> list[Any]:
+    loop: list[Any] = []
+    loop.append(loop)
+    return loop
+
+
+@task
+def progress_of_no_json(ctx: Context) -> str:
+    ctx.progress(1, 2, "fine")
+    ctx.progress(decimal.Decimal("1.5"), message=Path("x"))  # type: ignore[arg-type]
+    return "done"
+
+
+@task
+def phase_of_odd_names(ctx: Context) -> str:
+    """File names that are not UTF-8 are an everyday thing."""
+    phase = ctx.phase("files")
+    phase.complete("fine")
+    phase.fail("caf\udce9.pdf", OSError("cannot read caf\udce9.pdf \0"))
+    return "done"
+
+
+# ---- those that leave a mess behind
+
+
+@task
+def close_standard_descriptors(ctx: Context) -> None:
+    for descriptor in (0, 1, 2):
+        os.close(descriptor)
+
+
+@task
+def fail_with_descriptors_closed(ctx: Context) -> None:
+    for descriptor in (0, 1, 2):
+        os.close(descriptor)
+    raise LookupError("quietly")
+
+
+_kept_open: list[Any] = []
+
+
+@task
+def write_a_file_as_stdout(ctx: Context, path: Path) -> None:
+    """Closes its output, and so gets its number for a file of its own, which it keeps open."""
+    os.close(1)
+    file = path.open("wb", buffering=0)
+    _kept_open.append(file)
+    file.write(b"precious")
+
+
+@task
+def change_directory(ctx: Context, to: Path) -> str:
+    os.chdir(to)
+    return str(Path.cwd())
+
+
+@task
+def where(ctx: Context) -> str:
+    return str(Path.cwd())
+
+
+@task
+def replace_stdout(ctx: Context) -> None:
+    sys.stdout = io.StringIO()
+    sys.stderr = None
+    print("into the void")
+
+
+@task
+def fail_with_stdout_replaced(ctx: Context) -> None:
+    sys.stdout = sys.stderr = object()
+    raise LookupError("quietly")
+
+
+@task
+def close_stdout(ctx: Context) -> None:
+    sys.stdout.close()
+
+
+@task
+def change_signal_handlers(ctx: Context) -> None:
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+
+
+@task
+def leave_an_alarm(ctx: Context) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+
+
+@task
+def leave_a_thread(ctx: Context) -> None:
+    threading.Thread(target=time.sleep, args=(3600,), daemon=False).start()
+
+
+@task
+def fork_and_exit(ctx: Context) -> str:
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return "parent"
+
+
+@task
+def fork_and_return(ctx: Context, folder: Path) -> str:
+    """Both return; only the process that was given the job may answer for it."""
+    pid = os.fork()
+    if pid == 0:
+        mark(folder / "forked", f"fork {os.getpid()}")
+        return "fork"
+    wait_for(folder / "go")
+    return "parent"
+
+
+@task
+def print_much(ctx: Context) -> None:
+    line = "x" * 1023 + "\n"
+    for _ in range(50 * 1024):
+        sys.stdout.write(line)
+    raise LookupError("after 50 MB")
+
+
+@task
+def delete_the_environment(ctx: Context) -> None:
+    os.environ.clear()
+
+
+@task
+def disable_logging(ctx: Context) -> None:
+    import logging
+
+    logging.disable(logging.CRITICAL)
+    logging.getLogger().handlers.clear()
+
+
+@task
+def break_the_path(ctx: Context) -> None:
+    sys.path.clear()
+
+
+@task
+def set_a_low_limit(ctx: Context) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+@task
+def speak(ctx: Context) -> None:
+    """A well-behaved job, whose log must be whole whoever was here before."""
+    print("spoken")
+    raise LookupError("as it should")

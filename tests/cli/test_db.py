@@ -1,0 +1,79 @@
+"""The schema: `db upgrade|current|history|downgrade|check`, and what others say when it is not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import APP, Cli
+
+
+def test_up_and_down_on_sqlite(cli: Cli) -> None:
+    database = ["--database", "sqlite:///new.db"]
+    assert "no schema" in cli.call("db", "current", *database).out
+    assert not (cli.folder / "new.db").exists()  # asking does not make it
+    up = cli.run("db", "upgrade", *database)
+    assert (up.code, up.out) == (0, "sqlite:///new.db went from no schema to 0001\n")
+    assert cli.call("db", "upgrade", *database).out == "sqlite:///new.db is at 0001 already\n"
+    assert cli.call("db", "current", *database, "--json").json["ok"] is True
+    assert cli.call("db", "check", *database).out == "sqlite:///new.db is as it should be\n"
+    down = cli.run("db", "downgrade", *database)
+    assert (down.code, down.out) == (0, "sqlite:///new.db went from 0001 to no schema\n")
+    assert "nothing to do" in cli.call("db", "downgrade", *database).out
+    check = cli.call("db", "check", *database)
+    assert check.code == 69
+    assert "run: gristmill --database sqlite:///new.db db upgrade" in check.err
+
+
+def test_history_is_newest_first_and_needs_no_database(cli: Cli) -> None:
+    history = cli.call("db", "history", "--json").json
+    assert history[-1]["revision"] == "0001"
+    assert "0001" in cli.run("db", "history").out
+    assert list(cli.folder.iterdir()) == []
+
+
+def test_check_finds_a_table_that_was_changed(made: Cli) -> None:
+    from gristmill.ledger.store import sqlite_module
+
+    connection = sqlite_module().connect(made.folder / "gristmill.db")
+    connection.execute("ALTER TABLE gm_queue ADD COLUMN colour TEXT")
+    connection.commit()
+    connection.close()
+    result = made.call("db", "check")
+    assert result.code == 1
+    assert "colour" in result.out
+    assert "1 difference" in result.out
+    assert made.call("db", "check", "--json").json["ok"] is False
+
+
+def test_check_of_a_file_that_is_not_there(cli: Cli) -> None:
+    result = cli.call("db", "check")
+    assert result.code == 69
+    assert "there is no database sqlite:///gristmill.db; run: gristmill --database" in result.err
+    assert list(cli.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["start", "letters", "s", "--arg", "folder=x"], ["work", "--drain"]], ids=" ".join
+)
+def test_an_empty_postgresql_database_is_refused_with_the_exact_command(
+    cli: Cli, empty_pg_url: str, command: list[str]
+) -> None:
+    result = cli.run("-A", APP, *command, "--database", empty_pg_url)
+    assert (result.code, result.out) == (69, "")
+    error = next(line for line in result.err.splitlines() if line.startswith("Error: "))
+    assert "has no Gristmill schema; run: gristmill --database postgresql://" in error
+    assert error.endswith(" db upgrade")
+
+
+def test_a_run_on_postgresql_from_db_upgrade_to_its_end(cli: Cli, empty_pg_url: str) -> None:
+    upgraded = cli.run("db", "upgrade", "--database", empty_pg_url)
+    assert upgraded.code == 0
+    assert "went from no schema to 0001" in upgraded.out
+    database = {"GRISTMILL_DATABASE_URL": empty_pg_url, "GRISTMILL_APP": str(APP)}
+    texts = cli.texts(a="abc", b="")
+    assert cli.run("start", "letters", "books", "--arg", f"folder={texts}", **database).out == "1\n"
+    assert cli.run("work", "--drain", **database).code == 0
+    run = cli.run("run", "show", 1, "--json", **database).json
+    assert (run["state"], run["results"]) == ("completed_with_errors", {"total": 3})
+    assert cli.run("db", "check", **database).code == 0
+    assert list(cli.folder.glob("*.db")) == []

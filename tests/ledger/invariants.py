@@ -1,0 +1,94 @@
+"""What must hold in every ledger at every moment between transactions, as SQL that finds what breaks it."""
+
+from __future__ import annotations
+
+import orjson
+from sqlalchemy import text
+
+from gristmill.ledger.store import Ledger
+
+# Each query finds the offenders; its name says what should hold. State numbers: see gristmill.states.
+_BROKEN = {
+    "counters equal the rows": """
+        SELECT g.id FROM gm_stage g LEFT JOIN gm_job j ON j.stage_id = g.id GROUP BY g.id
+        HAVING g.total <> count(j.id)
+            OR g.completed <> count(CASE WHEN j.state IN (2, 3) THEN 1 END)
+            OR g.with_errors <> count(CASE WHEN j.state = 3 THEN 1 END)
+            OR g.failed <> count(CASE WHEN j.state = 4 THEN 1 END)
+            OR g.cancelled <> count(CASE WHEN j.state = 5 THEN 1 END)
+            OR g.skipped <> count(CASE WHEN j.state = 6 THEN 1 END)""",
+    "a closed stage holds only ended jobs": """
+        SELECT j.id FROM gm_job j JOIN gm_stage g ON g.id = j.stage_id WHERE g.state = 3 AND j.state < 2""",
+    "a full, sealed stage is closed": """
+        SELECT id FROM gm_stage WHERE state = 2 AND total = completed + failed + skipped + cancelled""",
+    "a closed stage has an outcome and a time, another has none": """
+        SELECT id FROM gm_stage WHERE (state = 3) <> (outcome IS NOT NULL) OR (state = 3) <> (closed_at IS NOT NULL)""",
+    "a plain stage has one job once it is open, and none before": """
+        SELECT g.id FROM gm_stage g WHERE NOT g.each
+            AND (SELECT count(*) FROM gm_job j WHERE j.stage_id = g.id) <> CASE WHEN g.opened_at IS NULL THEN 0 ELSE 1 END""",
+    "an `each` stage that is not open yet has no items": """
+        SELECT j.id FROM gm_job j JOIN gm_stage g ON g.id = j.stage_id WHERE g.state = 0""",
+    "a stage of an undisturbed run waits for as many as are not closed": """
+        SELECT g.id FROM gm_stage g JOIN gm_run r ON r.id = g.run_id WHERE r.stop IS NULL AND g.waiting_for <>
+            (SELECT count(*) FROM gm_edge e JOIN gm_stage u ON u.id = e.upstream_id
+             WHERE e.downstream_id = g.id AND u.state <> 3)""",
+    "a subject has one active run at most": """
+        SELECT subject_id AS id FROM gm_run WHERE state IN (0, 1) GROUP BY subject_id HAVING count(*) > 1""",
+    "a subject has one waiting run at most": """
+        SELECT subject_id AS id FROM gm_run WHERE state = 7 GROUP BY subject_id HAVING count(*) > 1""",
+    "a waiting run waits behind an active one": """
+        SELECT id FROM gm_run r WHERE state = 7 AND NOT EXISTS
+            (SELECT 1 FROM gm_run a WHERE a.subject_id = r.subject_id AND a.state IN (0, 1))""",
+    "a waiting run has no jobs": "SELECT j.id FROM gm_job j JOIN gm_run r ON r.id = j.run_id WHERE r.state = 7",
+    "an ended run has only ended jobs": """
+        SELECT j.id FROM gm_job j JOIN gm_run r ON r.id = j.run_id WHERE r.state BETWEEN 2 AND 6 AND j.state < 2""",
+    "an ended run has only closed stages": """
+        SELECT g.id FROM gm_stage g JOIN gm_run r ON r.id = g.run_id WHERE r.state BETWEEN 2 AND 6 AND g.state <> 3""",
+    "an active run has a job that will move it on": """
+        SELECT id FROM gm_run r WHERE state IN (0, 1) AND NOT EXISTS
+            (SELECT 1 FROM gm_job j JOIN gm_stage g ON g.id = j.stage_id WHERE g.run_id = r.id AND j.state < 2)""",
+    "a run that did not begin has no job in hand or done": """
+        SELECT r.id FROM gm_run r JOIN gm_job j ON j.run_id = r.id
+        WHERE r.state = 0 AND j.state IN (2, 3, 4, 6)""",
+    "a queued job is either in the line or delayed": """
+        SELECT id FROM gm_job WHERE state = 0 AND (ready IS NULL) = (run_at IS NULL)""",
+    "the line holds queued jobs only": "SELECT id FROM gm_job WHERE state <> 0 AND (ready IS NOT NULL OR run_at IS NOT NULL)",
+    "a job in progress is an active worker's": """
+        SELECT id FROM gm_job j WHERE state = 1 AND NOT EXISTS
+            (SELECT 1 FROM gm_worker w WHERE w.id = j.worker_id AND w.state = 0)""",
+    "an ended job holds no unique key": "SELECT id FROM gm_job WHERE state >= 2 AND unique_key IS NOT NULL",
+    "a failed attempt is kept under a number that was claimed": """
+        SELECT a.job_id AS id FROM gm_attempt a JOIN gm_job j ON j.id = a.job_id WHERE a.attempt > j.attempt""",
+    "the last good run of a subject ended well": """
+        SELECT s.id FROM gm_subject s JOIN gm_run r ON r.id = s.last_good_run_id WHERE r.state NOT IN (2, 3)""",
+}
+_ALL = text(" UNION ALL ".join(f"SELECT {n}, CAST(f{n}.id AS bigint) FROM ({sql}) f{n}" for n, sql in enumerate(_BROKEN.values())))
+_IN_HAND = text("SELECT id, worker_id FROM gm_job WHERE state = 1")
+_CLAIMS = text("SELECT worker_id, jobs FROM gm_claim")
+
+
+def broken(ledger: Ledger) -> dict[str, list[int]]:
+    """Which invariants do not hold, with the ids of what breaks them."""
+    names = list(_BROKEN)
+    found: dict[str, list[int]] = {}
+    with ledger.engine.connect() as connection:
+        for number, offender in connection.execute(_ALL):
+            found.setdefault(names[number], []).append(offender)
+        claimed = {(w, job) for w, jobs in connection.execute(_CLAIMS) for job in orjson.loads(jobs)}
+        unfound = [job for job, worker in connection.execute(_IN_HAND) if (worker, job) not in claimed]
+    return found | ({"a rescue would find every job in progress": unfound} if unfound else {})
+
+
+def check(ledger: Ledger) -> None:
+    assert broken(ledger) == {}
+
+
+def snapshot(ledger: Ledger) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of every table: equal before and after means that nothing was changed."""
+    from gristmill.ledger.schema import metadata
+
+    with ledger.engine.connect() as connection:
+        return {
+            table.name: sorted((tuple(row) for row in connection.execute(table.select())), key=repr)
+            for table in metadata.sorted_tables
+        }

@@ -1,0 +1,205 @@
+"""Crash points: a process is killed after every statement of a verb, before its COMMIT, and after it.
+
+Before the COMMIT nothing may have changed, after it everything; and then the work can be done, each stage once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from gristmill.ledger import workers
+from gristmill.ledger.finish import Verdict
+from tests.ledger import invariants
+from tests.ledger.conftest import Open
+from tests.ledger.crash import AFTER_COMMIT, Crasher, Order
+from tests.ledger.play import Play, each, end, plain, plan, solo, step, stubborn
+
+ITEMS = {"find": ["a", "b", "c"]}
+
+
+class Scene(NamedTuple):
+    """A ledger at a moment, the verb whose process dies, and how the run ends once all is done."""
+
+    verb: str
+    arguments: dict[str, Any]
+    ends: str = "completed"
+
+
+@pytest.fixture(scope="module")
+def crasher() -> Iterator[Crasher]:
+    with Crasher() as crasher:
+        yield crasher
+
+
+def fanned_out(play: Play) -> tuple[int, Any]:
+    """A run with three pages, and the worker that found them."""
+    run = play.mill.start("site", "s")
+    player = play.player()
+    play.turn(player, ITEMS, {})
+    return run.id, player
+
+
+def the_end_of_the_last_item(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    *others, last = player.take()
+    player.complete(*others)
+    return Scene("finish", {"worker": player.id, "outcomes": [end(last)]})
+
+
+def the_plain_completion_of_a_whole_stage(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    completed = plain(*player.take())
+    return Scene("complete", {"worker": player.id, "rows": completed.rows, "origins": completed.origins})
+
+
+def the_end_of_a_stage_that_needs_more(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    outcomes = [end(job, Verdict.PERMANENT, reason="no") for job in player.take()]
+    return Scene("finish", {"worker": player.id, "outcomes": outcomes}, "failed")
+
+
+def the_end_of_a_run_with_a_follow_up(play: Play) -> Scene:
+    play.mill.start("one", "s")
+    play.mill.start("one", "s", if_active="wait")
+    player = play.player()
+    return Scene("finish", {"worker": player.id, "outcomes": [end(player.take_one())]})
+
+
+def an_end_run(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    outcomes = [end(player.take_one(), Verdict.END_RUN, reason="enough")]
+    return Scene("finish", {"worker": player.id, "outcomes": outcomes})
+
+
+def a_retry(play: Play) -> Scene:
+    play.mill.enqueue(stubborn)
+    player = play.player()
+    return Scene("finish", {"worker": player.id, "outcomes": [end(player.take_one(), Verdict.ERROR, reason="no")]})
+
+
+def a_start(play: Play) -> Scene:
+    stages = play.mill._plan(play.mill.registry.pipeline("site"))
+    return Scene("start", {"pipeline": "site", "subject": "s", "stages": stages})
+
+
+def a_start_that_waits(play: Play) -> Scene:
+    play.mill.start("site", "s")
+    return a_start(play)
+
+
+def items(play: Play) -> Scene:
+    play.mill.start("site", "s")
+    player = play.player()
+    return Scene("emit", {"worker": player.id, "emissions": [player.batch_of(player.take_one(), "x", "y")]})
+
+
+def a_workers_whole_turn(play: Play) -> Scene:
+    play.mill.start("site", "s")
+    player = play.player()
+    find = player.take_one()
+    queue = play.queue_ids()["default"]
+    emissions = [player.batch_of(find, "x", "y")]
+    return Scene("exchange", {"worker": player.id, "emissions": emissions, "outcomes": [end(find)], "queue": queue})
+
+
+def a_claim(play: Play) -> Scene:
+    play.mill.enqueue_many(solo, [{}] * 3)
+    return Scene("claim", {"worker": play.player().id, "queue": play.queue_ids()["default"]})
+
+
+def a_cancel_of_a_run(play: Play) -> Scene:
+    run, player = fanned_out(play)
+    player.take(1)
+    return Scene("cancel_run", {"run": run}, "cancelled")
+
+
+def a_sweep(play: Play) -> Scene:
+    from gristmill.ledger import stop
+
+    run, _ = fanned_out(play)
+    play.ledger.do(stop.cancel_run, run, by="me")
+    page = play.value("SELECT id FROM gm_stage WHERE name = 'page'")
+    return Scene("sweep", {"run": run, "stage": page}, "cancelled")
+
+
+def a_cancel_of_the_last_item(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    player.complete(*player.take(2))
+    return Scene("cancel_job", {"job": play.mill.jobs(state="queued")[0].id}, "completed_with_errors")
+
+
+def a_requeue(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    job = player.take_one()
+    player.end(job, Verdict.PERMANENT)
+    return Scene("requeue_job", {"job": job.id})
+
+
+def a_rescue(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    player.take(2)
+    return Scene("rescue", {"worker": player.id})
+
+
+def a_leave(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    player.take(2)
+    return Scene("leave", {"worker": player.id})
+
+
+SCENES = [
+    the_end_of_the_last_item,
+    the_plain_completion_of_a_whole_stage,
+    the_end_of_a_stage_that_needs_more,
+    the_end_of_a_run_with_a_follow_up,
+    an_end_run,
+    a_retry,
+    a_start,
+    a_start_that_waits,
+    items,
+    a_workers_whole_turn,
+    a_claim,
+    a_cancel_of_a_run,
+    a_sweep,
+    a_cancel_of_the_last_item,
+    a_requeue,
+    a_rescue,
+    a_leave,
+]
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+def test_a_verb_that_dies_changes_all_or_nothing(opened: Open, crasher: Crasher, scene: Callable[[Play], Scene]) -> None:
+    play = opened(plan("one", work=step()), plan("site", find=step(), page=each("find"), total=step("page")))
+    verb, arguments, ends = scene(play)
+
+    def die(at: int) -> str:
+        return crasher(Order(play.url, play.clock.at, verb, arguments, at))
+
+    before = invariants.snapshot(play.ledger)
+    at = 1
+    while die(at) == "statement":
+        assert invariants.snapshot(play.ledger) == before
+        at += 1
+    assert at > 2
+    assert invariants.snapshot(play.ledger) == before  # it died just before its COMMIT
+    assert die(AFTER_COMMIT) == "done"
+    assert invariants.snapshot(play.ledger) != before
+    invariants.check(play.ledger)
+    all_else(play)
+    assert {run.state for run in play.mill.runs()} <= {ends, "completed"}
+    assert all(job.state != "failed" for job in play.mill.jobs() if ends != "failed")
+
+
+def all_else(play: Play) -> None:
+    """Others find the dead workers, and do all that is left."""
+    for worker in play.mill.workers():
+        play.ledger.do(workers.rescue, worker.id, gone=True)
+    play.drain_later()
+    assert play.unfinished() == 0
+    assert play.value("SELECT count(*) FROM gm_run WHERE finished_at IS NULL") == 0
+    fired = play.rows("SELECT stage_id, count(*) AS jobs FROM gm_job j JOIN gm_stage g ON g.id = j.stage_id WHERE NOT g.each GROUP BY stage_id")
+    assert all(row.jobs == 1 for row in fired)

@@ -1,0 +1,61 @@
+"""Mills for the tests of the worker, with the applications in `tests.apps`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gristmill import Mill
+from tests.worker.program import open_mill
+
+
+@pytest.fixture
+def mill(database_url: str) -> Iterator[Mill]:
+    """Everyday tasks, on both databases."""
+    with open_mill(database_url, "everyday") as mill:
+        yield mill
+
+
+@pytest.fixture
+def lite(sqlite_url: str) -> Iterator[Mill]:
+    """Everyday tasks, where the database does not matter."""
+    with open_mill(sqlite_url, "everyday") as mill:
+        yield mill
+
+
+@pytest.fixture
+def flows(database_url: str) -> Iterator[Mill]:
+    """Pipelines, on both databases."""
+    with open_mill(database_url, "flows") as mill:
+        yield mill
+
+
+@pytest.fixture
+def lite_flows(sqlite_url: str) -> Iterator[Mill]:
+    """Pipelines, where the database does not matter."""
+    with open_mill(sqlite_url, "flows") as mill:
+        yield mill
+
+
+@pytest.fixture
+def nasty(sqlite_url: str) -> Iterator[Mill]:
+    """Jobs that misbehave, with everyday ones beside them."""
+    with open_mill(sqlite_url, "everyday", "nasty") as mill:
+        yield mill
+
+
+@pytest.fixture
+def mill_nasty(database_url: str) -> Iterator[Mill]:
+    """The same on both databases."""
+    with open_mill(database_url, "everyday", "nasty") as mill:
+        yield mill
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where jobs and tests meet."""
+    path = tmp_path / "meet"
+    path.mkdir()
+    return path

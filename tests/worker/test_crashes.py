@@ -1,0 +1,251 @@
+"""What a job does to its process is that job's outcome alone: the worker lives on, the others complete."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from gristmill import Mill
+from gristmill.model import Job
+from tests.apps import everyday
+from tests.worker.helpers import all_end, drain, eventually, is_running, lines, pids_of, working
+
+
+def ended_among_others(mill: Mill, task: str, **args: object) -> Job:
+    """One job between two well-behaved ones that share its child; those must be whole."""
+    before = mill.enqueue(everyday.add, args={"a": 1})
+    job = mill.enqueue(task, args=args)
+    after = mill.enqueue(everyday.add, args={"a": 2})
+    last = mill.enqueue("speak")
+    drain(mill, slots=1)
+    for number, result in ((before.id, 1), (after.id, 2)):
+        other = mill.job(number)
+        assert (other.state, other.result) == ("completed", result)
+        assert other.errors + other.crashes + other.timeouts + other.losses == 0
+    (said,) = mill.attempts(last.id)
+    assert (said.error, said.log) == ("LookupError: as it should", "spoken\n")
+    return mill.job(job.id)
+
+
+# ---- the process dies
+
+
+DEADLY = {
+    "segfault": "SIGSEGV",
+    "exit_at_once": "exit code 3",
+    "kill_itself": "SIGKILL",
+    "abort": "SIGABRT",
+    "overflow_the_stack": "SIGSEGV",
+    "close_every_descriptor": "its process",
+}
+
+
+@pytest.mark.parametrize("task", DEADLY)
+def test_a_poison_job_is_parked_after_three_runs(nasty: Mill, task: str) -> None:
+    job = ended_among_others(nasty, task)
+    assert (job.state, job.error_class, job.crashes, job.attempt, job.errors) == ("failed", "crash", 3, 3, 0)
+    assert DEADLY[task] in str(job.error)
+    assert [(kept.outcome, kept.error_class) for kept in nasty.attempts(job.id)] == [("crash", "crash")] * 3
+
+
+def test_an_exit_with_code_0_is_a_crash_too(nasty: Mill) -> None:
+    job = ended_among_others(nasty, "exit_at_once", code=0)
+    assert (job.state, job.error_class) == ("failed", "crash")
+
+
+def test_what_a_crashed_job_printed_is_kept(nasty: Mill) -> None:
+    job = ended_among_others(nasty, "segfault")
+    log = str(nasty.attempts(job.id)[0].log)
+    assert "about to crash" in log
+    assert "in segfault" in log, "faulthandler says where it was"
+
+
+def test_a_job_that_crashed_once_may_still_complete(mill_nasty: Mill) -> None:
+    job = mill_nasty.enqueue("crash_once")
+    drain(mill_nasty, slots=1)
+    done = mill_nasty.job(job.id)
+    assert (done.state, done.result, done.crashes) == ("completed", 2, 1)
+
+
+def test_a_child_that_someone_kills_is_a_crash_of_its_job_and_is_replaced(lite: Mill, folder: Path) -> None:
+    job = lite.enqueue(everyday.hold, args={"folder": folder})
+    with working(lite, slots=1):
+        eventually(lambda: lines(folder / "started"))
+        (folder / "go").touch()
+        os.kill(pids_of(folder / "started")[0], signal.SIGKILL)
+        eventually(lambda: lite.job(job.id).crashes == 1 or lite.job(job.id).state == "completed")
+        other = lite.enqueue(everyday.add, args={"a": 3})
+        assert all_end(lite, other.id)[0].result == 3
+
+
+def test_an_idle_child_that_is_killed_is_replaced(lite: Mill) -> None:
+    first = lite.enqueue(everyday.process_id)
+    with working(lite, slots=1):
+        pid = all_end(lite, first.id)[0].result
+        os.kill(pid, signal.SIGKILL)
+        second = lite.enqueue(everyday.process_id)
+        (done,) = all_end(lite, second.id)
+    assert (done.state, done.crashes, done.result != pid) == ("completed", 0, True)
+
+
+def test_a_child_is_replaced_after_so_many_jobs(lite: Mill) -> None:
+    jobs = lite.enqueue_many(everyday.process_id, [{"n": n} for n in range(10)])
+    drain(lite, slots=1, recycle=4)
+    pids = [lite.job(number).result for number in jobs]
+    assert len(set(pids)) >= 3
+    assert max(map(pids.count, pids)) <= 4
+
+
+# ---- memory
+
+
+def test_too_much_memory_is_an_error_of_the_job(nasty: Mill) -> None:
+    job = ended_among_others(nasty, "eat_memory")
+    assert (job.state, job.error_class, job.errors) == ("failed", "MemoryError", 1)
+
+
+def test_memory_that_the_kernel_does_not_limit_is_watched(nasty: Mill, folder: Path) -> None:
+    job = ended_among_others(nasty, "eat_shared_memory", folder=folder)
+    assert (job.state, job.error_class, job.crashes) == ("failed", "memory", 3)
+    assert "200 MiB" in str(job.error)
+
+
+def test_the_workers_own_limit_holds_for_every_job(nasty: Mill) -> None:
+    big, small = nasty.enqueue(everyday.anything, args={"a": 1}), nasty.enqueue("hoard", args={"mib": 600})
+    drain(nasty, slots=1, memory_mib=300)
+    assert nasty.job(big.id).state == "completed"
+    assert (nasty.job(small.id).state, nasty.job(small.id).error_class) == ("failed", "MemoryError")
+
+
+# ---- errors that are hard to report
+
+
+ERRORS = {
+    "recurse": ("RecursionError", "maximum recursion depth"),
+    "raise_system_exit": ("SystemExit", "7"),
+    "raise_keyboard_interrupt": ("KeyboardInterrupt", "KeyboardInterrupt"),
+    "raise_unspeakable": ("tests.apps.nasty.Unspeakable", "Unspeakable"),
+    "raise_unstoppable": ("tests.apps.nasty.Unstoppable", "Unstoppable"),
+    "raise_not_text": ("ValueError", "caf"),
+    "raise_permanent_with_an_error": ("Permanent", "invalid literal"),
+    "raise_group": ("ExceptionGroup", "several"),
+    "raise_cancelled": ("asyncio.exceptions.CancelledError", "CancelledError"),
+    "async_system_exit": ("SystemExit", "7"),
+}
+
+
+@pytest.mark.parametrize("task", ERRORS)
+def test_an_error_is_kept_whatever_it_is(nasty: Mill, task: str) -> None:
+    kind, error = ERRORS[task]
+    job = ended_among_others(nasty, task)
+    assert (job.state, job.error_class, job.attempt, job.crashes) == ("failed", kind, 1, 0)
+    assert error in str(job.error)
+    assert nasty.attempts(job.id)[0].traceback
+
+
+def test_a_skip_without_a_reason_is_still_a_skip(nasty: Mill) -> None:
+    assert ended_among_others(nasty, "raise_skip_without_a_reason").state == "skipped"
+
+
+def test_nonsense_delays_do_not_end_the_worker(nasty: Mill) -> None:
+    strange = nasty.enqueue("raise_later_for_ever")
+    resting = nasty.enqueue("raise_unspent_for_ever")
+    with working(nasty, slots=1):
+        eventually(lambda: nasty.job(strange.id).attempt and nasty.job(resting.id).attempt > 2)
+        other = nasty.enqueue(everyday.add, args={"a": 3}, priority="high")
+        assert all_end(nasty, other.id)[0].result == 3
+
+
+# ---- results and progress that cannot be kept
+
+
+RESULTS = {
+    "return_object": "not JSON",
+    "return_not_a_number": "NaN",
+    "return_too_much": "the limit is 1 MiB",
+    "return_surrogate": "not JSON",
+    "return_itself": "not JSON",
+}
+
+
+@pytest.mark.parametrize("task", RESULTS)
+def test_a_result_that_cannot_be_kept_fails_its_job(nasty: Mill, task: str) -> None:
+    job = ended_among_others(nasty, task)
+    assert (job.state, job.attempt, job.result) == ("failed", 1, None)
+    assert RESULTS[task] in str(job.error)
+
+
+def test_progress_that_is_not_json_harms_nobody(nasty: Mill) -> None:
+    job = ended_among_others(nasty, "progress_of_no_json")
+    assert job.state in {"completed", "failed"}
+    assert (job.crashes, job.attempt) == (0, 1)
+
+
+def test_items_with_odd_names_are_kept_as_well_as_can_be(nasty: Mill) -> None:
+    job = ended_among_others(nasty, "phase_of_odd_names")
+    assert (job.state, job.crashes, job.attempt) == ("completed_with_errors", 0, 1)
+    assert len(job.progress["phases"]["files"]["failed"]) == 1
+
+
+# ---- those that leave a mess behind
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "close_standard_descriptors",
+        "replace_stdout",
+        "close_stdout",
+        "change_signal_handlers",
+        "leave_an_alarm",
+        "leave_a_thread",
+        "fork_and_exit",
+        "delete_the_environment",
+        "disable_logging",
+        "break_the_path",
+    ],
+)
+def test_a_mess_harms_nobody_else(nasty: Mill, task: str) -> None:
+    job = ended_among_others(nasty, task)
+    assert (job.state, job.attempt) == ("completed", 1)
+
+
+@pytest.mark.parametrize("task", ["fail_with_descriptors_closed", "fail_with_stdout_replaced"])
+def test_an_error_is_kept_although_there_is_no_output_any_more(nasty: Mill, task: str) -> None:
+    job = ended_among_others(nasty, task)
+    assert (job.state, job.error, job.attempt, job.crashes) == ("failed", "LookupError: quietly", 1, 0)
+
+
+def test_a_file_of_the_users_is_never_taken_for_our_output(nasty: Mill, folder: Path) -> None:
+    job = ended_among_others(nasty, "write_a_file_as_stdout", path=folder / "file")
+    assert job.state == "completed"
+    assert (folder / "file").read_text() == "precious"
+
+
+def test_fifty_megabytes_of_output_are_cut_to_their_end(nasty: Mill) -> None:
+    job = ended_among_others(nasty, "print_much")
+    assert job.error == "LookupError: after 50 MB"
+    assert 0 < len(str(nasty.attempts(job.id)[0].log)) < 20_000
+
+
+def test_a_job_starts_in_the_workers_folder_wherever_the_last_one_went(nasty: Mill, folder: Path) -> None:
+    moved = nasty.enqueue("change_directory", args={"to": folder})
+    after = nasty.enqueue("where")
+    drain(nasty, slots=1)
+    assert nasty.job(moved.id).result == str(folder)
+    assert nasty.job(after.id).result == str(Path.cwd())
+
+
+def test_a_fork_that_returns_does_not_answer_for_the_job(nasty: Mill, folder: Path) -> None:
+    job = nasty.enqueue("fork_and_return", args={"folder": folder})
+    with working(nasty, slots=1):
+        (fork,) = eventually(lambda: pids_of(folder / "forked"))
+        eventually(lambda: not is_running(fork) or nasty.job(job.id).finished_at, "the fork ends, or answers")
+        (folder / "go").touch()
+        (done,) = all_end(nasty, job.id)
+        other = nasty.enqueue(everyday.add, args={"a": 3})
+        assert all_end(nasty, other.id)[0].result == 3
+    assert (done.state, done.result) == ("completed", "parent")

@@ -1,0 +1,51 @@
+"""What a worker costs while it has nothing to do, and while it has very much to do. The bench has the tight figures."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+
+from gristmill import Mill
+from tests.apps import everyday
+from tests.worker.helpers import all_end, cpu_seconds, eventually, lines, rss_mib, worker_process
+
+WINDOW = 3.0
+
+
+def test_an_idle_worker_costs_next_to_nothing(mill: Mill, database_url: str, tmp_path: Path) -> None:
+    with worker_process(database_url, "everyday", log=tmp_path / "log", slots=2) as worker:
+        jobs = [mill.enqueue(task, args={"a": 1}).id for task in (everyday.add, everyday.add_async)]
+        all_end(mill, *jobs)
+        pids = [worker.pid, *(child.pid for child in worker.children)]
+        before, began = sum(map(cpu_seconds, pids)), time.monotonic()
+        eventually(lambda: time.monotonic() - began > WINDOW)
+        used = (sum(map(cpu_seconds, pids)) - before) / (time.monotonic() - began)
+        assert used < 0.10, f"{used:.1%} of a core"
+        assert rss_mib(worker.pid) < 120
+
+
+def test_a_fan_out_does_not_grow_with_its_items(flows: Mill, database_url: str, folder: Path, tmp_path: Path) -> None:
+    items = 20_000
+    run = flows.start("wide", "books", args={"items": items, "folder": folder})
+    with worker_process(database_url, "flows", log=tmp_path / "log", slots=2) as worker:
+        producer = int(eventually(lambda: lines(folder / "producer"))[0])
+        eventually(lambda: flows.run(run.id).stage("leaf").total >= 1000)
+        at_first = {pid: rss_mib(pid) for pid in (worker.pid, producer)}
+        peaks = dict(at_first)
+
+        def sampled() -> bool:
+            for pid in peaks:
+                try:
+                    peaks[pid] = max(peaks[pid], rss_mib(pid))
+                except psutil.NoSuchProcess:
+                    continue
+            return flows.run(run.id).terminal
+
+        eventually(sampled, "the run ends", within=60)
+    ended = flows.run(run.id)
+    assert (ended.state, ended.stage("leaf").completed) == ("completed", items)
+    for pid, first in at_first.items():
+        assert peaks[pid] - first < 40, "items are 40 MB of text: some are held, not all"
+        assert peaks[pid] < 160

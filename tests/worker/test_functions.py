@@ -1,0 +1,119 @@
+"""What a job's function gets and gives: plain and async functions, arguments by type, results, its context."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from gristmill import Mill
+from tests.apps import everyday
+from tests.worker.helpers import all_end, drain, eventually, lines, working
+from tests.worker.program import open_mill
+
+
+@pytest.mark.parametrize("task", [everyday.add, everyday.add_async])
+def test_a_function_gets_its_arguments_and_its_result_is_kept(mill: Mill, task) -> None:
+    job = mill.enqueue(task, args={"a": 2, "b": 40})
+    drain(mill, slots=1)
+    done = mill.job(job.id)
+    assert (done.state, done.result, done.attempt, done.error) == ("completed", 42, 1, None)
+    assert done.created_at is not None
+    assert done.started_at is not None
+    assert done.finished_at is not None
+    assert done.created_at <= done.started_at <= done.finished_at
+
+
+def test_json_of_every_kind_goes_in_and_out_unchanged(mill: Mill) -> None:
+    given = {"t": "ä\u0000€😀", "n": None, "f": 1.5, "i": 2**53, "l": [1, [2, {}]], "d": {"": "x", "k/k": True}, "e": ""}
+    job = mill.enqueue(everyday.anything, args=given)
+    drain(mill, slots=1)
+    assert mill.job(job.id).result == given
+
+
+def test_arguments_arrive_as_the_types_that_the_hints_name(sqlite_url: str) -> None:
+    at = datetime(2024, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    args = {
+        "path": Path("/a/b.txt"),
+        "at": at,
+        "point": {"x": 1, "y": "2"},
+        "page": {"url": "http://x", "depth": 3},
+        "pages": [{"url": "u"}],
+    }
+    with open_mill(sqlite_url, "typed") as mill:
+        job = mill.enqueue("typed", args=args)
+        drain(mill, slots=1)
+        assert mill.job(job.id).result == [".txt", "2024-05-01T10:00:00+00:00", 3, "Page", 3, ["u"]]
+
+
+def test_a_job_on_its_own_knows_who_it_is(lite: Mill) -> None:
+    job = lite.enqueue(everyday.describe)
+    drain(lite, slots=1)
+    said = lite.job(job.id).result
+    left = said.pop("seconds_left"), said.pop("time_to_deadline")
+    assert said == {
+        "job": job.id,
+        "attempt": 1,
+        "task": "describe",
+        "subject": None,
+        "run": None,
+        "stage": None,
+        "key": None,
+        "cancelled": False,
+    }
+    assert all(30 < seconds <= 60 for seconds in left)
+
+
+def test_progress_and_phases_show_while_it_runs_and_after(mill: Mill, folder: Path) -> None:
+    job = mill.enqueue(everyday.progressing, args={"folder": folder})
+    with working(mill, slots=1):
+        eventually(lambda: lines(folder / "started"))
+        shown = eventually(lambda: mill.job(job.id).progress, "progress shows while the job runs")
+        assert (shown["done"], shown["total"], shown["message"]) == (1, 4, "first")
+        (folder / "go").touch()
+        (done,) = all_end(mill, job.id)
+    assert done.state == "completed"
+    pages = {"total": 3, "in_progress": [], "completed": ["a", "b"], "skipped": {"c": "blank"}, "failed": {}}
+    shown = {**done.progress["phases"]["pages"], "completed": sorted(done.progress["phases"]["pages"]["completed"])}
+    assert (done.progress["done"], done.progress["total"], done.progress["message"], shown) == (4, 4, "last", pages)
+
+
+def test_phases_of_a_running_job_show_its_items(lite: Mill, folder: Path) -> None:
+    job = lite.enqueue(everyday.progressing, args={"folder": folder})
+    with working(lite, slots=1):
+        phases = eventually(lambda: (lite.job(job.id).progress or {}).get("phases"), "the phase shows while it runs")
+        assert phases["pages"]["in_progress"] == ["a"]
+        assert phases["pages"]["skipped"] == {"c": "blank"}
+        (folder / "go").touch()
+        all_end(lite, job.id)
+
+
+def test_a_job_whose_own_items_failed_is_completed_with_errors(mill: Mill) -> None:
+    job = mill.enqueue(everyday.partly)
+    drain(mill, slots=1)
+    done = mill.job(job.id)
+    assert (done.state, done.result) == ("completed_with_errors", "two of three")
+    assert done.progress["phases"]["pages"]["failed"] == {"two": "unreadable"}
+    assert "two" in str(done.error)
+
+
+def test_a_cancelled_job_is_told_and_ends_cancelled(mill: Mill, folder: Path) -> None:
+    job = mill.enqueue(everyday.stop_when_cancelled, args={"folder": folder})
+    with working(mill, slots=1, poll=0.1):
+        eventually(lambda: lines(folder / "started"))
+        mill.cancel_job(job.id, by="tester")
+        (done,) = all_end(mill, job.id)
+    assert lines(folder / "saw_cancel")
+    assert (done.state, done.result) == ("cancelled", None)
+
+
+@pytest.mark.parametrize("task", [everyday.hold, everyday.hold_async])
+def test_a_cancelled_job_that_does_not_stop_is_killed(lite: Mill, folder: Path, task) -> None:
+    job = lite.enqueue(task, args={"folder": folder})
+    with working(lite, slots=1, poll=0.1, cancel_grace=0.1):
+        eventually(lambda: lines(folder / "started"))
+        lite.cancel_job(job.id)
+        (done,) = all_end(lite, job.id)
+    assert done.state == "cancelled"
+    assert not lines(folder / "ended")

@@ -1,0 +1,264 @@
+"""The database goes away and comes back: nothing is lost, nothing is done twice, and no child outlives its lease."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gristmill import Mill
+from gristmill.ledger.migrate import upgrade
+from tests import servers
+from tests.apps import everyday
+from tests.worker.cables import Cable, cable
+from tests.worker.helpers import all_end, eventually, is_running, lines, pids_of, worker_process, working
+from tests.worker.program import open_mill
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "worker.log"
+
+
+@pytest.fixture
+def pg_mill(pg_url: str) -> Iterator[Mill]:
+    """The test's own way to the database, which nobody cuts."""
+    with open_mill(pg_url, "everyday") as mill:
+        yield mill
+
+
+@pytest.fixture
+def wire(pg_url: str) -> Iterator[tuple[Cable, str]]:
+    with cable(pg_url) as ends:
+        yield ends
+
+
+def assert_attempts_do_not_overlap(folder: Path) -> None:
+    ticks = [(int(attempt), float(at)) for attempt, at in (line.split() for line in lines(folder / "ticks"))]
+    assert sorted(ticks, key=lambda tick: tick[1]) == sorted(ticks), "two attempts ran at the same time"
+
+
+# ---- connections break
+
+
+def disconnect_all(url: str) -> None:
+    servers.execute(
+        servers.with_database(url, "postgres"),
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+        [servers.database_name(url)],
+    )
+
+
+def test_a_worker_whose_connections_are_ended_goes_on(pg_mill: Mill, pg_url: str, folder: Path, log: Path) -> None:
+    """Again and again, in the middle of claiming and finishing."""
+    count = 3000
+    jobs = pg_mill.enqueue_many(everyday.write_down, [{"folder": folder, "name": str(n)} for n in range(count)])
+    with worker_process(pg_url, "everyday", log=log, slots=2):
+        for part in range(1, 8):
+            eventually(lambda part=part: len(lines(folder / "done")) >= part * count // 10)  # type: ignore[misc]
+            disconnect_all(pg_url)
+        with open_mill(pg_url, "everyday") as mill:
+            eventually(lambda: not mill.jobs(state="queued", limit=1) and not mill.jobs(state="in_progress", limit=1))
+            states = {job.state for job in mill.jobs(limit=count)}
+    assert states == {"completed"}
+    assert sorted(lines(folder / "done"), key=int) == [str(n) for n in range(len(jobs))], "each ran exactly once"
+
+
+def test_a_fan_out_survives_broken_connections(pg_url: str, folder: Path, log: Path) -> None:
+    with open_mill(pg_url, "flows") as mill:
+        run = mill.start("wide", "books", args={"items": 4000, "folder": folder}).id
+    with worker_process(pg_url, "flows", log=log, slots=2), open_mill(pg_url, "flows") as mill:
+        for part in range(1, 5):
+            with contextlib.suppress(Exception):  # the test's own connection is ended too
+                eventually(lambda part=part: mill.run(run).stage("leaf").total >= part * 800)  # type: ignore[misc]
+            disconnect_all(pg_url)
+        with open_mill(pg_url, "flows") as calm:
+            eventually(lambda: calm.run(run).terminal)
+            ended = calm.run(run)
+    assert (ended.state, ended.stage("leaf").total, ended.stage("leaf").completed) == ("completed", 4000, 4000)
+    assert len(lines(folder / "closed")) == 1
+
+
+def test_a_short_outage_costs_nothing(pg_mill: Mill, wire: tuple[Cable, str], folder: Path, log: Path) -> None:
+    line, url = wire
+    running = pg_mill.enqueue(everyday.hold, args={"folder": folder})
+    with worker_process(url, "everyday", log=log, slots=1):
+        eventually(lambda: lines(folder / "started"))
+        line.cut()
+        (folder / "go").touch()
+        eventually(lambda: lines(folder / "ended"))
+        waiting = pg_mill.enqueue(everyday.add, args={"a": 3})
+        eventually(lambda: "trying again" in log.read_text(), "the worker has noticed")
+        line.mend()
+        done, other = all_end(pg_mill, running.id, waiting.id)
+    assert (done.state, done.attempt, done.losses) == ("completed", 1, 0)
+    assert (other.state, other.attempt) == ("completed", 1)
+    assert len(lines(folder / "started")) == 1
+
+
+@pytest.mark.parametrize("how", ["cut", "hold"])
+def test_children_end_before_the_lease_when_the_outage_is_longer(
+    pg_mill: Mill, wire: tuple[Cable, str], folder: Path, log: Path, how: str
+) -> None:
+    """Held is worse than cut: the worker itself hangs in a call that never returns."""
+    line, url = wire
+    job = pg_mill.enqueue(everyday.tick_until_told, args={"folder": folder})
+    with worker_process(url, "everyday", log=log, slots=1, lease=1.5, poll=0.1) as cut_off:
+        (pid,) = eventually(lambda: pids_of(folder / "started"))
+        getattr(line, how)()
+        with working(pg_mill, slots=1, poll=0.05):
+            eventually(lambda: len(lines(folder / "started")) == 2, "another worker takes the job")
+            assert not is_running(pid)
+            (line.mend if how == "cut" else line.release)()
+            eventually(lambda: len(pg_mill.workers()) == 2, "the one that was cut off is back")
+            (folder / "go").touch()
+            (done,) = all_end(pg_mill, job.id)
+        assert cut_off.process.poll() is None
+    assert_attempts_do_not_overlap(folder)
+    assert (done.state, done.attempt, done.losses) == ("completed", 2, 1)
+
+
+def test_a_worker_that_was_alone_goes_on_after_a_long_outage(
+    pg_mill: Mill, wire: tuple[Cable, str], folder: Path, log: Path
+) -> None:
+    line, url = wire
+    job = pg_mill.enqueue(everyday.hold, args={"folder": folder})
+    with worker_process(url, "everyday", log=log, slots=1, lease=1.0, poll=0.1):
+        (pid,) = eventually(lambda: pids_of(folder / "started"))
+        line.cut()
+        eventually(lambda: not is_running(pid), "its child ends with the lease")
+        (folder / "go").touch()
+        line.mend()
+        (done,) = all_end(pg_mill, job.id)
+    assert (done.state, done.attempt) == ("completed", 2)
+
+
+def test_a_worker_that_is_stopped_during_an_outage_ends(
+    pg_mill: Mill, wire: tuple[Cable, str], folder: Path, log: Path
+) -> None:
+    line, url = wire
+    pg_mill.enqueue(everyday.hold, args={"folder": folder})
+    with worker_process(url, "everyday", log=log, slots=1, grace=0.2) as worker:
+        eventually(lambda: lines(folder / "started"))
+        children = [child.pid for child in worker.children]
+        line.cut()
+        worker.process.terminate()
+        assert worker.wait() == 0
+        assert not any(map(is_running, children))
+
+
+# ---- the server itself
+
+
+class Postgres:
+    """A server of the test's own, which can be killed and started again."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._programs = servers.find_binaries(home)
+        self._data = servers.make_cluster(self._programs, home)
+        self._server, self._port = servers.start_server(self._programs, self._data, home / "log")
+        server = f"postgresql://{servers.SUPERUSER}@127.0.0.1:{self._port}/postgres"
+        self.url = servers.create_database(server)
+
+    def kill(self) -> None:
+        """As a crash: nothing is written down, the log is replayed at the next start."""
+        servers.stop_server(self._server)
+
+    def start(self) -> None:
+        self._server = servers.spawn_server(self._programs, self._data, self._home / "log", self._port)
+        assert servers.is_ready(self._server, self._data)
+
+
+@pytest.fixture
+def own_server() -> Iterator[Postgres]:
+    with tempfile.TemporaryDirectory(prefix="gristmill-pg-") as home:
+        server = Postgres(Path(home))
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+@pytest.mark.pg
+def test_a_server_that_crashes_under_load_loses_nothing(own_server: Postgres, folder: Path, log: Path) -> None:
+    upgrade(own_server.url)
+    count = 3000
+    with open_mill(own_server.url, "everyday") as mill:
+        mill.enqueue_many(everyday.write_down, [{"folder": folder, "name": str(n)} for n in range(count)])
+    with worker_process(own_server.url, "everyday", log=log, slots=2):
+        eventually(lambda: len(lines(folder / "done")) >= count // 3)
+        own_server.kill()
+        own_server.start()
+        with open_mill(own_server.url, "everyday") as mill:
+            eventually(lambda: not mill.jobs(state="queued", limit=1) and not mill.jobs(state="in_progress", limit=1))
+            jobs = mill.jobs(limit=count)
+    assert {(job.state, job.losses) for job in jobs} == {("completed", 0)}
+    assert sorted(lines(folder / "done"), key=int) == [str(n) for n in range(count)], "each ran exactly once"
+
+
+# ---- SQLite: another program has the file
+
+LOCK = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA busy_timeout = 20000")
+db.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.readline()
+db.execute("ROLLBACK")
+"""
+
+
+@contextlib.contextmanager
+def locked(url: str) -> Iterator[None]:
+    """Another program writes to the file, and takes its time."""
+    with subprocess.Popen(
+        [sys.executable, "-c", LOCK, url.removeprefix("sqlite:///")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == b"locked\n"
+        try:
+            yield
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                other.stdin.write(b"\n")
+                other.stdin.flush()
+
+
+def test_a_file_that_another_program_locks_for_a_while_costs_nothing(lite: Mill, sqlite_url: str, folder: Path) -> None:
+    running = lite.enqueue(everyday.hold, args={"folder": folder})
+    waiting = lite.enqueue(everyday.add, args={"a": 3})
+    with working(lite, slots=1):
+        eventually(lambda: lines(folder / "started"))
+        with locked(sqlite_url):
+            (folder / "go").touch()
+            eventually(lambda: lines(folder / "ended"))
+            stuck = threading.Event()
+            assert not stuck.wait(0.5)
+            assert lite.job(running.id).state == "in_progress", "reading goes on meanwhile"
+        done, other = all_end(lite, running.id, waiting.id)
+    assert (done.state, done.attempt, done.losses) == ("completed", 1, 0)
+    assert (other.result, other.attempt) == (3, 1)
+
+
+def test_children_end_before_the_lease_when_the_file_is_locked_for_longer(
+    lite: Mill, sqlite_url: str, folder: Path, log: Path
+) -> None:
+    job = lite.enqueue(everyday.tick_until_told, args={"folder": folder})
+    with worker_process(sqlite_url, "everyday", log=log, slots=1, lease=1.5, poll=0.1):
+        (pid,) = eventually(lambda: pids_of(folder / "started"))
+        (worker,) = lite.workers()
+        with locked(sqlite_url):
+            eventually(lambda: not is_running(pid), "its child ends with the lease")
+        (folder / "go").touch()
+        (done,) = all_end(lite, job.id)
+    assert (done.state, done.attempt) == ("completed", 2)
+    assert_attempts_do_not_overlap(folder)

@@ -1,0 +1,211 @@
+"""Which jobs start, when, and in what order: delays, unique keys, priorities, pause, weights, strict service."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gristmill import Mill
+from tests.apps import everyday, shares
+from tests.worker.helpers import all_end, drain, eventually, lines, run_ends, worker_process, working
+from tests.worker.program import open_mill
+
+
+def seconds_until_start(mill: Mill, job: int) -> float:
+    found = mill.job(job)
+    assert found.started_at is not None
+    assert found.created_at is not None
+    return (found.started_at - found.created_at).total_seconds()
+
+
+# ---- delays
+
+
+def test_delayed_jobs_run_when_they_are_due(mill: Mill) -> None:
+    soon = mill.enqueue(everyday.add, args={"a": 1}, delay=0.4)
+    later = mill.enqueue(everyday.add, args={"a": 2}, at=datetime.now(UTC) + timedelta(seconds=0.8))
+    past = mill.enqueue(everyday.add, args={"a": 3}, at=datetime.now(UTC) - timedelta(hours=1))
+    assert mill.job(soon.id).run_at is not None
+    drain(mill, slots=1, poll=5, lease=15)
+    waited = [seconds_until_start(mill, job.id) for job in (soon, later, past)]
+    assert [mill.job(job.id).result for job in (soon, later, past)] == [1, 2, 3]
+    assert 0.38 < waited[0] < 3
+    assert 0.7 < waited[1] < 3
+    assert waited[2] < 2
+
+
+def test_a_job_whose_delay_is_shorter_than_the_one_waited_for_is_not_late(lite: Mill) -> None:
+    with working(lite, slots=1, poll=20, lease=60):
+        late = lite.enqueue(everyday.add, args={"a": 1}, delay=600)
+        soon = lite.enqueue(everyday.add, args={"a": 2}, delay=0.3)
+        all_end(lite, soon.id)
+        assert lite.job(late.id).attempt == 0
+    assert 0.25 < seconds_until_start(lite, soon.id) < 5
+
+
+# ---- unique keys
+
+
+def test_a_unique_key_is_free_again_when_its_job_has_ended(mill: Mill, folder: Path) -> None:
+    first = mill.enqueue(everyday.hold, args={"folder": folder}, unique="site-1")
+    with working(mill, slots=1):
+        eventually(lambda: lines(folder / "started"))
+        twin = mill.enqueue(everyday.hold, args={"folder": folder}, unique="site-1")
+        assert (twin.id, twin.created) == (first.id, False)
+        (folder / "go").touch()
+        all_end(mill, first.id)
+        again = mill.enqueue(everyday.hold, args={"folder": folder}, unique="site-1")
+        assert (again.id != first.id, again.created) == (True, True)
+        all_end(mill, again.id)
+
+
+def test_a_key_unique_among_queued_jobs_is_free_again_when_its_job_starts(mill: Mill, folder: Path) -> None:
+    how = {"args": {"folder": folder}, "unique": "site-1", "unique_scope": "queued"}
+    first = mill.enqueue(everyday.hold, **how)  # type: ignore[arg-type]
+    assert mill.enqueue(everyday.hold, **how).id == first.id  # type: ignore[arg-type]
+    with working(mill, slots=1):
+        eventually(lambda: lines(folder / "started"))
+        second = mill.enqueue(everyday.hold, **how)  # type: ignore[arg-type]
+        assert second.created
+        (folder / "go").touch()
+        assert [job.state for job in all_end(mill, first.id, second.id)] == ["completed"] * 2
+
+
+# ---- priorities
+
+
+def test_urgent_jobs_go_first(mill: Mill, folder: Path) -> None:
+    for priority in ("low", "normal", "high"):
+        for number in range(3):
+            name = f"{priority} {number}"
+            mill.enqueue(everyday.write_down, args={"folder": folder, "name": name}, priority=priority)
+    drain(mill, slots=1)
+    assert lines(folder / "done") == [f"{priority} {n}" for priority in ("high", "normal", "low") for n in range(3)]
+
+
+def test_a_runs_priority_is_its_jobs_priority_through_all_stages(flows: Mill, folder: Path) -> None:
+    for priority in ("low", "normal", "high"):
+        flows.start("ranked", priority, args={"folder": folder}, priority=priority)
+    drain(flows, slots=1, prefetch=0)
+    each = ["first", "second", "second", "third"]
+    assert lines(folder / "order") == [f"{subject} {stage}" for subject in ("high", "normal", "low") for stage in each]
+
+
+# ---- pause
+
+
+def test_a_paused_queue_stands_still_within_two_seconds_and_after_a_restart(
+    mill: Mill, database_url: str, tmp_path: Path
+) -> None:
+    with worker_process(database_url, "everyday", log=tmp_path / "log") as worker:
+        first = mill.enqueue(everyday.add, args={"a": 1})
+        all_end(mill, first.id)
+        mill.pause("default")
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() - began > 2)
+        stuck = mill.enqueue(everyday.add, args={"a": 2})
+        elsewhere = mill.enqueue(everyday.unspent_once, args={"pause": 0}, queue="tools")
+        all_end(mill, elsewhere.id)
+        worker.kill()
+    with working(mill, slots=1):
+        again = mill.enqueue(everyday.unspent_once, args={"pause": 0}, queue="tools")
+        all_end(mill, again.id)
+        assert mill.job(stuck.id).attempt == 0
+        (queue,) = [queue for queue in mill.queues() if queue.name == "default"]
+        assert (queue.paused, queue.ready) == (True, 1)
+        mill.resume("default")
+        assert all_end(mill, stuck.id)[0].result == 2
+
+
+def test_a_pause_holds_for_jobs_that_are_queued_already(mill: Mill, folder: Path) -> None:
+    """A worker in the middle of many jobs stops taking them, and goes on where it stopped."""
+    numbers = mill.enqueue_many(everyday.write_down, [{"folder": folder, "name": str(n)} for n in range(5000)])
+    with working(mill, slots=1, prefetch=0, batch=1, poll=0.1):
+        eventually(lambda: lines(folder / "done"))
+        mill.pause("default")
+        eventually(lambda: not mill.jobs(state="in_progress"), within=5)
+        standing = len(lines(folder / "done"))
+        other = mill.enqueue(everyday.unspent_once, args={"pause": 0})
+        all_end(mill, other.id)
+        assert len(lines(folder / "done")) == standing < len(numbers)
+
+
+# ---- several queues
+
+
+@pytest.fixture
+def sharing(database_url: str) -> Iterator[Mill]:
+    with open_mill(database_url, "shares") as mill:
+        yield mill
+
+
+def preload(mill: Mill, folder: Path, each: int) -> None:
+    for task in (shares.small, shares.middle, shares.big):
+        mill.enqueue_many(task, [{"folder": folder}] * each)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_starts_are_shared_by_weight(sharing: Mill, folder: Path, slots: int) -> None:
+    weights = {"big": 6.0, "middle": 3.0, "small": 1.0}
+    with sharing:
+        sharing.worker(slots=1)  # declares the queues
+        for name, weight in weights.items():
+            sharing.set_queue(name, weight=weight)
+        preload(sharing, folder, 1200)
+        with working(sharing, slots=slots):
+            order = eventually(lambda: (found := lines(folder / "order"))[999:] and found[:1000])
+    counts = Counter(order)
+    for name, weight in weights.items():
+        assert abs(counts[name] / 1000 - weight / 10) <= 0.03, counts
+    gaps = [n for n, name in enumerate(order) if name == "small"]
+    assert max(b - a for a, b in zip(gaps, gaps[1:], strict=False)) < 200, "the smallest share never starves"
+
+
+def test_queues_of_equal_weight_get_equal_shares(sharing: Mill, folder: Path) -> None:
+    preload(sharing, folder, 800)
+    with working(sharing, slots=1):
+        order = eventually(lambda: (found := lines(folder / "order"))[999:] and found[:1000])
+    assert all(abs(count / 1000 - 1 / 3) <= 0.03 for count in Counter(order).values())
+
+
+def test_a_share_that_nobody_uses_goes_to_the_others(sharing: Mill, folder: Path) -> None:
+    sharing.worker(slots=1)
+    sharing.set_queue("big", weight=1000)
+    sharing.enqueue_many(shares.small, [{"folder": folder}] * 300)
+    drain(sharing, slots=1)
+    assert Counter(lines(folder / "order")) == {"small": 300}
+
+
+def test_strict_service_takes_queues_in_the_order_given(sharing: Mill, folder: Path) -> None:
+    preload(sharing, folder, 50)
+    drain(sharing, queues=["middle", "big", "small"], strict=True, slots=1)
+    assert lines(folder / "order") == ["middle"] * 50 + ["big"] * 50 + ["small"] * 50
+
+
+def test_a_worker_only_takes_the_queues_it_was_started_for(sharing: Mill, folder: Path) -> None:
+    preload(sharing, folder, 20)
+    drain(sharing, queues=["middle"], slots=1)
+    assert Counter(lines(folder / "order")) == {"middle": 20}
+
+
+def test_a_job_that_comes_to_the_better_queue_goes_before_the_rest_of_the_other(sharing: Mill, folder: Path) -> None:
+    sharing.enqueue_many(shares.small, [{"folder": folder}] * 3000)
+    with working(sharing, queues=["big", "small"], strict=True, slots=1):
+        eventually(lambda: lines(folder / "order"))
+        urgent = sharing.enqueue(shares.big, args={"folder": folder})
+        all_end(sharing, urgent.id)
+        assert len(lines(folder / "order")) < 2500
+
+
+def test_runs_of_two_priorities_share_no_stage(flows: Mill, folder: Path) -> None:
+    """A run that is started urgently while another is under way goes ahead of what that one still has to do."""
+    slow = flows.start("ranked", "slow", args={"folder": folder}, priority="low")
+    with working(flows, slots=1, prefetch=0):
+        fast = flows.start("ranked", "fast", args={"folder": folder}, priority="high")
+        run_ends(flows, slow.id)
+        assert flows.run(fast.id).state == "completed"

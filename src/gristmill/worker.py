@@ -32,7 +32,7 @@ from gristmill.ledger.claim import Claimed, Taken, Want
 from gristmill.ledger.emit import Refusal
 from gristmill.ledger.exchange import Batch, Exchanged, exchange, refused
 from gristmill.ledger.finish import Outcome, SomeRefused, Verdict, begin, report_progress
-from gristmill.ledger.store import Ledger
+from gristmill.ledger.store import DELAYED, Ledger
 from gristmill.settings import WorkerSettings
 
 Until = Literal["idle", "drained"] | None
@@ -184,6 +184,8 @@ class Worker:
         try:
             rung = self._bell.heard()
             self.appetite.look_again(None if ALL in rung else rung)
+            if DELAYED in rung:
+                self._house_at = 0.0
         except Unavailable as error:
             log.warning("%s", error)
             self.appetite.look_again()
@@ -340,7 +342,7 @@ class Worker:
         if SYNC in self.appetite.look and not self.crew.idle(SYNC) and self.crew.may_grow and not self.crew.starting:
             if self.house.work_waits(self.appetite.open_queues(), SYNC):
                 self.crew.grow()
-            elif self.crew.children:
+            else:
                 self.appetite.look.discard(SYNC)
 
     def _learn(self, jobs: Sequence[Claimed]) -> None:

@@ -520,6 +520,8 @@ class Crew:
         doomed = self._doomed.pop(child, None)
         current = child.current()
         how, log = child.died(), child.output()
+        if not (child.ready or doomed or self.broken):
+            self.broken = f"{how}\n{log or ''}"
         if child.process.returncode == LEASE_OVER:
             doomed = doomed or (None, Verdict.RELEASED, "")
         for held in child.held.values():

@@ -133,7 +133,7 @@ _BACK = Sql(
     " errors = errors + f.e, crashes = crashes + f.c, timeouts = timeouts + f.t, losses = losses + f.l,"
     " returns = returns + f.r"
     " FROM {rows f: job bigint, number int, delay bigint, solo boolean, said text, kind text, done text, e smallint,"
-    f" c smallint, t smallint, l smallint, r smallint, urgency smallint}} WHERE {_FENCE} RETURNING gm_job.id, queue_id"
+    f" c smallint, t smallint, l smallint, r smallint, urgency smallint}} WHERE {_FENCE} RETURNING gm_job.id, queue_id, run_at"
 )
 _SPENT = Sql(
     "SELECT j.id, j.errors, j.crashes, j.timeouts, j.losses, j.cancel, t.spec FROM gm_job j JOIN gm_task t"
@@ -216,9 +216,9 @@ def _settle_others(
         done.add(job)
         if stage is not None:
             changes[flow.Change(stage, state)] += 1
-    for job, queue in tx.all(_BACK, worker=worker, f=back) if back else ():
+    for job, queue, run_at in tx.all(_BACK, worker=worker, f=back) if back else ():
         done.add(job)
-        tx.ring(queue)
+        tx.ring(queue, delayed=run_at is not None)
     _keep_attempts(tx, worker, [o for o in outcomes if o.job in done and _noteworthy(o)])
     _end_runs(tx, [o for o in outcomes if o.verdict is Verdict.END_RUN and o.job in done])
     return [o.job for o in outcomes if o.job not in done]

@@ -149,7 +149,7 @@ def enqueue(tx: Tx, job: NewJob) -> tuple[int, bool]:
     for _ in range(100):
         number = tx.value(_ENQUEUE, f=[job])
         if number is not None:
-            tx.ring(job.queue_id)
+            tx.ring(job.queue_id, delayed=job.run_at is not None or job.delay is not None)
             return number, True
         twin = tx.value(_TWIN, key=job.unique_key)
         if twin is not None:

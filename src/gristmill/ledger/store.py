@@ -32,6 +32,9 @@ _BUSY_MS = 60_000  # SQLite's own wait; the turnstile makes it nearly unused (ot
 _OLDEST_SQLITE = (3, 38, 0)  # ->> and RETURNING
 
 
+DELAYED = -1  # rung instead of a queue's number: the time of the next delayed job may have changed
+
+
 class Announcer(Protocol):
     """Told about queues that got ready jobs, so that it can wake workers."""
 
@@ -79,9 +82,9 @@ class Tx:
         """The same statement for each row, in the driver's own loop; says how many rows changed in all."""
         return self.connection.exec_driver_sql(sql, rows).rowcount
 
-    def ring(self, queue: int) -> None:
-        """Says that this queue has ready jobs once this transaction commits."""
-        self.rung.add(queue)
+    def ring(self, queue: int, delayed: bool = False) -> None:
+        """Says that this queue has ready jobs once this transaction commits, or that there is a delayed one to wait for."""
+        self.rung.add(DELAYED if delayed else queue)
 
 
 Verb = Callable[Concatenate[Tx, P], T]

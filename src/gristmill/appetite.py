@@ -63,8 +63,9 @@ class Appetite:
                 self.look.discard(pool)
                 continue
             shares = {} if self._strict else self._share_out(lanes, pool, idle, spare)
-            # In advance, one look at queues that had nothing lately; their shares are not known yet.
-            probes = [Want(pool, 1, lanes[queue]) for queue in lanes if queue not in shares] if spare else []
+            # While jobs are taken in advance, one look at queues that had nothing lately; their shares are not known yet.
+            ahead = sum(shares.values()) > idle
+            probes = [Want(pool, 1, lanes[queue]) for queue in lanes if queue not in shares] if ahead else []
             room[pool] = max(idle, sum(shares.values())) + len(probes)
             wants += probes + [Want(pool, most, lanes[queue]) for queue, most in shares.items()]
             wants += [Want(pool, room[pool], lanes[queue]) for queue in self._in_order(lanes)]

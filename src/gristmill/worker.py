@@ -395,6 +395,7 @@ class Worker:
             log.warning("resting for %g s: a job gave itself back unspent", self.crew.rest_for)
             self._rest_until = max(self._rest_until, now + self.crew.rest_for)
             self.crew.rest_for = 0.0
+            self.crew.recall()
 
     # ---- the end
 

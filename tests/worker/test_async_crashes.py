@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gristmill import Mill
 from tests.apps import everyday
-from tests.worker.helpers import all_end, eventually, lines, pids_of, working
+from tests.worker.helpers import all_end, eventually, is_running, lines, pids_of, working
 
 BYSTANDERS = 6
 
@@ -17,15 +17,16 @@ def crash_among(mill: Mill, folder: Path, bystanders: int) -> tuple[int, list[in
     culprit = mill.enqueue("async_crash", args={"folder": folder}).id
     eventually(lambda: len(lines(folder / "started")) == bystanders and lines(folder / "culprit"), "all run")
     (folder / "crash").touch()
+    (shared,) = set(pids_of(folder / "started"))
+    eventually(lambda: not is_running(shared), "the process that they shared dies")
     return culprit, others
 
 
 def test_only_the_culprit_fails(mill_nasty: Mill, folder: Path) -> None:
     with working(mill_nasty, slots=2):
         culprit, bystanders = crash_among(mill_nasty, folder, 3)
-        (guilty,) = all_end(mill_nasty, culprit)
         (folder / "go").touch()
-        others = all_end(mill_nasty, *bystanders)
+        guilty, *others = all_end(mill_nasty, culprit, *bystanders)
     assert (guilty.state, guilty.error_class, guilty.crashes) == ("failed", "crash", 3)
     for other in others:
         assert (other.state, other.errors + other.crashes + other.timeouts + other.losses) == ("completed", 0)
@@ -35,10 +36,9 @@ def test_only_the_culprit_fails(mill_nasty: Mill, folder: Path) -> None:
 def test_suspects_run_alone(nasty: Mill, folder: Path) -> None:
     with working(nasty, slots=2):
         culprit, bystanders = crash_among(nasty, folder, 3)
-        together = set(pids_of(folder / "started"))
-        all_end(nasty, culprit)
+        together = set(pids_of(folder / "started")[:3])
         (folder / "go").touch()
-        all_end(nasty, *bystanders)
+        all_end(nasty, culprit, *bystanders)
     alone = [pid for pid in pids_of(folder / "started") if pid not in together]
     assert len(together) == 1
     assert len(alone) == len(set(alone)) == 3, "each suspect has a process to itself"

@@ -71,7 +71,7 @@ def test_many_workers_share_the_work_and_end_together(mill: Mill, folder: Path) 
 
 
 def test_a_worker_refuses_a_database_without_schema(empty_pg_url: str) -> None:
-    with pytest.raises(SchemaMismatch, match="has no Gristmill schema; run: gristmill --database .* db upgrade"):
+    with pytest.raises(SchemaMismatch, match=r"has no Gristmill schema; run: gristmill --database .* db upgrade"):
         open_mill(empty_pg_url, "everyday")
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import signal
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gristmill import Mill
 from tests.apps import everyday
-from tests.worker.helpers import all_end, drain, eventually, is_running, lines, pids_of, worker_process, working
+from tests.worker.helpers import all_end, drain, eventually, is_running, lines, worker_process, working
+from tests.worker.program import open_mill
 
 LONG = {"lease": 600.0, "slots": 1}  # whoever takes over in a test's time did not wait for this lease
 
@@ -161,6 +164,23 @@ def test_a_worker_that_freezes_for_less_than_its_lease_loses_nothing(
         frozen.send(signal.SIGCONT)
         (done,) = all_end(mill, job.id)
     assert (done.state, done.attempt, done.losses) == ("completed", 1, 0)
+
+
+def test_a_worker_that_freezes_inside_a_transaction_holds_up_nobody(pg_url: str, folder: Path, log: Path) -> None:
+    """Its locks stay: others must not wait for them."""
+    with open_mill(pg_url, "everyday") as mill:
+        first = mill.enqueue(everyday.write_down, args={"folder": folder, "name": "first"})
+        with worker_process(pg_url, "everyday", log=log, slots=1, lease=1.0, poll=0.1, freeze_in_claim=True) as frozen:
+            eventually(lambda: psutil.Process(frozen.pid).status() == psutil.STATUS_STOPPED)
+            (before,) = mill.workers()
+            eventually(lambda: before.lease_until and before.lease_until < datetime.now(UTC), "its lease is over")
+            with working(mill, slots=1, poll=0.1):
+                other = mill.enqueue(everyday.write_down, args={"folder": folder, "name": "other"})
+                all_end(mill, other.id)
+                frozen.send(signal.SIGCONT)
+                (done,) = all_end(mill, first.id)
+    assert done.state == "completed"
+    assert sorted(lines(folder / "done")) == ["first", "other"]
 
 
 def test_leases_are_renewed_while_jobs_run(mill: Mill, folder: Path) -> None:

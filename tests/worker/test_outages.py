@@ -255,7 +255,6 @@ def test_children_end_before_the_lease_when_the_file_is_locked_for_longer(
     job = lite.enqueue(everyday.tick_until_told, args={"folder": folder})
     with worker_process(sqlite_url, "everyday", log=log, slots=1, lease=1.5, poll=0.1):
         (pid,) = eventually(lambda: pids_of(folder / "started"))
-        (worker,) = lite.workers()
         with locked(sqlite_url):
             eventually(lambda: not is_running(pid), "its child ends with the lease")
         (folder / "go").touch()

@@ -110,12 +110,12 @@ class _NotifyBell:
         try:
             self._connection: Any = psycopg.connect(*arguments, **options, autocommit=True, connect_timeout=5)
             self._connection.execute(f"LISTEN {CHANNEL}")
+            self._number: int = self._connection.fileno()  # a connection that is lost does not tell it any more
         except psycopg.Error as error:
             raise Unavailable(f"cannot listen for work: {error}") from error
 
     def fileno(self) -> int:
-        number: int = self._connection.fileno()
-        return number
+        return self._number
 
     def heard(self) -> set[int]:
         try:

@@ -133,7 +133,8 @@ _BACK = Sql(
     " errors = errors + f.e, crashes = crashes + f.c, timeouts = timeouts + f.t, losses = losses + f.l,"
     " returns = returns + f.r"
     " FROM {rows f: job bigint, number int, delay bigint, solo boolean, said text, kind text, done text, e smallint,"
-    f" c smallint, t smallint, l smallint, r smallint, urgency smallint}} WHERE {_FENCE} RETURNING gm_job.id, queue_id, run_at"
+    " c smallint, t smallint, l smallint, r smallint, urgency smallint}"
+    f" WHERE {_FENCE} RETURNING gm_job.id, queue_id, run_at"
 )
 _SPENT = Sql(
     "SELECT j.id, j.errors, j.crashes, j.timeouts, j.losses, j.cancel, t.spec FROM gm_job j JOIN gm_task t"

@@ -25,7 +25,7 @@ _WORDS = {
         "{lock}": "FOR NO KEY UPDATE",
         "{lock_j}": "FOR NO KEY UPDATE OF j",
         "{share}": "FOR SHARE",
-        "{exclusive}": "FOR UPDATE",
+        "{exclusive}": "FOR UPDATE SKIP LOCKED",
         "{skip}": "FOR NO KEY UPDATE SKIP LOCKED",
         "{next}": "nextval('gm_line')",
         "{true}": "true",

@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 _DEADLOCK = ("40P01", "40001")
 _RESOLVE_FOR = 10.0  # seconds to wait for a database that went away during a commit, before saying "unclear"
+_FROZEN_MS = 15_000  # PostgreSQL ends a transaction that did nothing for so long
+_LOCK_MS = 20_000  # and a wait for a lock: longer than the above, so that a frozen holder is gone by then
 _BUSY_MS = 60_000  # SQLite's own wait; the turnstile makes it nearly unused (other programs do not know it)
 _OLDEST_SQLITE = (3, 38, 0)  # ->> and RETURNING
 
@@ -263,7 +265,7 @@ def _explained(error: exc.DBAPIError, url: URL) -> DatabaseError:
     """The driver's error as ours: unavailable when the connection is gone, with the driver's own first line."""
     said = str(error.orig).strip().splitlines()
     message = f"the database {shown(url)}: {said[0] if said else type(error.orig).__name__}"
-    if error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError):
+    if error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError):  # lock_timeout too
         return Unavailable(message)
     return DatabaseError(message)
 
@@ -306,8 +308,14 @@ def _postgres_engine(url: URL) -> Engine:
     def configure(dbapi: Any, record: Any) -> None:
         # Verbs find rows by key. The planner, whose statistics know nothing of a queue's last second, would rather read
         # the whole table for "in progress and held by this worker": 860 ms instead of 14 ms for 1,000 rows.
-        dbapi.execute("SET enable_seqscan = off")
-        dbapi.execute("SET jit = off")
+        # A worker that freezes within a transaction must not hold its locks for ever.
+        for setting in (
+            "enable_seqscan = off",
+            "jit = off",
+            f"idle_in_transaction_session_timeout = {_FROZEN_MS}",
+            f"lock_timeout = {_LOCK_MS}",
+        ):
+            dbapi.execute(f"SET {setting}")
         dbapi.commit()
 
     return engine

@@ -1,0 +1,307 @@
+"""Random verbs in random order against the invariants: Hypothesis looks for a sequence that breaks one, and shortens it.
+
+    GRISTMILL_EXAMPLES=2000 pytest tests/ledger/test_machine.py     looks much longer than by default
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from gristmill import Retries
+from gristmill.clock import FrozenClock
+from gristmill.errors import NotYours, Refused
+from gristmill.ledger import queues, workers
+from gristmill.ledger.claim import Claimed
+from gristmill.ledger.exchange import Batch
+from gristmill.ledger.finish import Verdict
+from gristmill.states import SUCCESS, TERMINAL, State
+from tests.ledger import invariants
+from tests.ledger.conftest import EMPTY
+from tests.ledger.play import Play, Player, each, end, gate, plain, plan, solo, step
+
+T = TypeVar("T")
+EXAMPLES = int(os.environ.get("GRISTMILL_EXAMPLES", "0"))
+SOME = Retries(1, delays=[5], crashes=1, losses=2)
+
+PIPELINES = [
+    plan("site", find=step(retries=SOME), page=each("find", retries=SOME, need=0.5), total=step("page", retries=SOME)),
+    plan("join", a=step(need=0), b=step(), both=each("a", "b"), deep=each("both", need=0), end=step("deep", "b")),
+    plan("gated", work=step(need=0), ok=gate("work", retries=SOME), after=step("work"), last=step("after", "ok")),
+]
+WHICH = st.integers(0, 30)  # the one to take, of however many there are
+SUBJECTS = st.sampled_from(["s", "t"])
+VERDICTS = st.sampled_from(list(Verdict))
+
+
+def pick(things: Sequence[T], which: int) -> T:
+    return things[which % len(things)]
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Applications, operators, workers on time and workers too late, all on one ledger with a clock that is told."""
+
+    def __init__(self, play: Play) -> None:
+        super().__init__()
+        self.play = play
+        self.play.clock.at = FrozenClock().at
+        self.players: list[Player] = []
+        self.held: list[tuple[Player, Claimed]] = []
+        self.past: list[tuple[Player, Claimed]] = []  # what some worker once held and may still believe to hold
+        self.requeued: set[int] = set()
+        self.jobs: dict[int, Any] = {}
+        self.runs: dict[int, Any] = {}
+        self.stages: dict[int, Any] = {}
+
+    @initialize()
+    def empty(self) -> None:
+        with self.play.ledger.engine.begin() as connection:
+            for statement in EMPTY.split(";"):
+                connection.exec_driver_sql(statement)
+        self.play.mill._queue_ids.clear()
+        self.play.mill._task_ids.clear()
+        self.players = [self.play.player() for _ in range(2)]
+
+    # ---- applications
+
+    @rule(
+        which=WHICH,
+        subject=SUBJECTS,
+        priority=st.sampled_from(["high", "normal", "low"]),
+        if_active=st.sampled_from(["join", "wait", "refuse"]),
+    )
+    def start(self, which: int, subject: str, priority: str, if_active: str) -> None:
+        self.allowing(Refused, self.play.mill.start, pick(PIPELINES, which), subject, priority=priority, if_active=if_active)
+
+    @rule(unique=st.sampled_from([None, "k"]), scope=st.sampled_from(["unfinished", "queued"]), delay=st.sampled_from([None, 7]))
+    def enqueue(self, unique: str | None, scope: str, delay: float | None) -> None:
+        self.play.mill.enqueue(solo, unique=unique, unique_scope=scope, delay=delay, retries=SOME)
+
+    # ---- operators
+
+    @precondition(lambda self: self.runs)
+    @rule(which=WHICH)
+    def cancel_run(self, which: int) -> None:
+        self.allowing(Refused, self.play.mill.cancel_run, pick(sorted(self.runs), which))
+
+    @precondition(lambda self: self.jobs)
+    @rule(which=WHICH)
+    def cancel_job(self, which: int) -> None:
+        self.allowing(Refused, self.play.mill.cancel_job, pick(sorted(self.jobs), which))
+
+    @precondition(lambda self: self.jobs)
+    @rule(which=WHICH)
+    def requeue(self, which: int) -> None:
+        ended = [number for number, job in self.jobs.items() if job.state in TERMINAL]
+        number = pick(ended or sorted(self.jobs), which)
+        if self.allowing(Refused, self.play.mill.retry_job, number):
+            self.requeued.add(number)
+
+    @rule(paused=st.booleans())
+    def pause(self, paused: bool) -> None:
+        if "default" in self.play.queue_ids():
+            (self.play.mill.pause if paused else self.play.mill.resume)("default")
+
+    @rule()
+    def reconcile(self) -> None:
+        assert {repair.what for repair in self.play.mill.reconcile()} <= {"rescue"}
+        self.forget_lost()
+
+    # ---- workers
+
+    @rule(which=WHICH, most=st.integers(1, 6))
+    def claim(self, which: int, most: int) -> None:
+        player = pick(self.players, which)
+        for job in self.allowing(NotYours, player.take, most) or ():
+            self.held.append((player, job))
+
+    @precondition(lambda self: self.held)
+    @rule(which=WHICH, verdict=VERDICTS)
+    def finish(self, which: int, verdict: Verdict) -> None:
+        player, job = pick(self.held, which)
+        refused = self.allowing(NotYours, player.end, job, verdict, reason="why", delay=3.0, result='"r"')
+        assert refused == []
+        self.let_go([(player, job)])
+
+    @precondition(lambda self: self.held)
+    @rule(which=WHICH)
+    def finish_all(self, which: int) -> None:
+        player, _ = pick(self.held, which)
+        mine = [pair for pair in self.held if pair[0] is player]
+        assert player.complete(*(job for _, job in mine)) == []
+        self.let_go(mine)
+
+    @precondition(lambda self: self.held and self.past)
+    @rule(which=WHICH, late=WHICH, verdict=VERDICTS)
+    def finish_with_a_late_one(self, which: int, late: int, verdict: Verdict) -> None:
+        """A batch of one that is this worker's and one that is not any more."""
+        player, job = pick(self.held, which)
+        _, old = pick(self.past, late)
+        if old.id == job.id:
+            return  # no worker says two things of one job in one breath
+        refused = player.report(Batch(completed=plain(old), outcomes=[end(job, verdict, reason="why", delay=3.0)]))
+        assert refused == [old.id]
+        self.let_go([(player, job)])
+
+    @precondition(lambda self: self.past)
+    @rule(which=WHICH, verdict=VERDICTS)
+    def finish_late(self, which: int, verdict: Verdict) -> None:
+        player, job = pick(self.past, which)
+        before = invariants.snapshot(self.play.ledger)
+        refused = self.allowing(NotYours, player.end, job, verdict, reason="late", result='"late"')
+        assert refused in (None, [job.id])
+        assert invariants.snapshot(self.play.ledger) == before
+
+    @precondition(lambda self: self.held)
+    @rule(which=WHICH, keys=st.lists(st.sampled_from("abcd"), max_size=4, unique=True))
+    def emit(self, which: int, keys: list[str]) -> None:
+        player, job = pick(self.held, which)
+        if job.run_id is not None:
+            player.emit(job, *keys)  # a key twice is refused, and counted once
+
+    @precondition(lambda self: self.past)
+    @rule(which=WHICH)
+    def emit_late(self, which: int) -> None:
+        player, job = pick(self.past, which)
+        before = invariants.snapshot(self.play.ledger)
+        if job.run_id is not None:
+            refused = self.allowing(NotYours, player.emit, job, "late")
+            assert refused in (None, {job.id: "not yours any more"})
+        assert invariants.snapshot(self.play.ledger) == before
+
+    @rule(which=WHICH)
+    def heartbeat(self, which: int) -> None:
+        self.allowing(NotYours, pick(self.players, which).heartbeat)
+
+    @rule(which=WHICH)
+    def leave_and_come_back(self, which: int) -> None:
+        self.allowing(NotYours, self.play.ledger.do, workers.leave, pick(self.players, which).id)
+        self.replace(which)
+
+    @rule(which=WHICH)
+    def lose_its_hands(self, which: int) -> None:
+        """A claim whose COMMIT got no answer: the worker does not know what it holds, and gives it back."""
+        player = pick(self.players, which)
+        mine = [pair for pair in self.held if pair[0] is player]
+        self.allowing(NotYours, self.play.ledger.do, workers.release_strays_of, player.id, held=())
+        self.let_go(mine)
+
+    # ---- time, and what everyone does for all
+
+    @rule(seconds=st.sampled_from([1, 6, 20, 31]))
+    def wait(self, seconds: float) -> None:
+        self.play.clock.advance(seconds)
+
+    @rule(most=st.integers(1, 3))
+    def promote(self, most: int) -> None:
+        self.play.ledger.do(queues.promote, most)
+
+    @rule(which=WHICH, gone=st.booleans())
+    def rescue(self, which: int, gone: bool) -> None:
+        self.play.ledger.do(workers.rescue, pick(self.players, which).id, gone=gone)
+        self.forget_lost()
+
+    @rule()
+    def sweep(self) -> None:
+        self.play.sweep()
+
+    # ---- keeping up with it
+
+    def allowing(self, error: type[Exception], call: Callable[..., T], *args: Any, **options: Any) -> T | None:
+        try:
+            return call(*args, **options)
+        except error:
+            return None
+
+    def let_go(self, pairs: Sequence[tuple[Player, Claimed]]) -> None:
+        self.held = [pair for pair in self.held if pair not in pairs]
+        self.past = (self.past + list(pairs))[-20:]
+
+    def forget_lost(self) -> None:
+        active = {worker.id for worker in self.play.mill.workers()}
+        for which, player in enumerate(list(self.players)):
+            if player.id not in active:
+                self.replace(which)
+
+    def replace(self, which: int) -> None:
+        gone = pick(self.players, which)
+        self.let_go([pair for pair in self.held if pair[0] is gone])
+        self.players[which % len(self.players)] = self.play.player()
+
+    # ---- what must hold after every step
+
+    @invariant()
+    def the_ledger_is_consistent(self) -> None:
+        invariants.check(self.play.ledger)
+
+    @invariant()
+    def history_is_not_rewritten(self) -> None:
+        jobs = {row.id: row for row in self.play.rows("SELECT * FROM gm_job")}
+        for number, was in self.jobs.items():
+            assert number in jobs
+            assert jobs[number].attempt >= was.attempt
+            if was.state in TERMINAL and number not in self.requeued:
+                assert ended(jobs[number]) == ended(was)
+        runs = {row.id: row for row in self.play.rows("SELECT * FROM gm_run")}
+        for number, run in self.runs.items():
+            assert runs[number].epoch == run.epoch
+            assert run.state not in TERMINAL or tuple(runs[number]) == tuple(run)
+        stages = {row.id: row for row in self.play.rows("SELECT * FROM gm_stage")}
+        for number, stage in self.stages.items():
+            assert stages[number].state >= stage.state
+            assert stages[number].waiting_for <= stage.waiting_for
+        self.jobs, self.runs, self.stages = jobs, runs, stages
+        self.requeued.clear()
+
+    @invariant()
+    def what_workers_hold_is_theirs(self) -> None:
+        for player, job in self.held:
+            row = self.jobs[job.id]
+            assert (row.state, row.worker_id, row.attempt) == (State.IN_PROGRESS, player.id, job.attempt)
+
+    # ---- the end: whatever happened, the rest can be done
+
+    def teardown(self) -> None:
+        if self.play.queue_ids():
+            self.play.mill.resume("default")
+        for player in self.players:
+            self.play.ledger.do(workers.rescue, player.id, gone=True)
+        self.play.drain_later()
+        invariants.check(self.play.ledger)
+        assert self.play.unfinished() == 0
+        assert all(run.terminal for run in self.play.mill.runs(limit=1000))
+        self.good_runs_got_what_they_need()
+
+    def good_runs_got_what_they_need(self) -> None:
+        for run in self.play.mill.runs(limit=1000):
+            if run.state == "completed" and run.reason is None:
+                assert all(stage.done == stage.total for stage in run.stages)
+                assert all(stage.outcome in {s.word for s in SUCCESS} for stage in run.stages)
+
+
+def ended(job: Any) -> tuple[Any, ...]:
+    """All of an ended job but who emitted it last: a retry of its producer may say the same again."""
+    return tuple(value for name, value in job._mapping.items() if name != "parent_attempt")
+
+
+@pytest.mark.timeout(3600 if EXAMPLES else 120)
+def test_no_sequence_of_verbs_breaks_an_invariant(database_url: str) -> None:
+    by_default = 60 if database_url.startswith("sqlite") else 15
+    play = Play(database_url, PIPELINES)
+    try:
+        run_state_machine_as_test(
+            lambda: LedgerMachine(play),
+            settings=settings(
+                max_examples=EXAMPLES or by_default,
+                stateful_step_count=30,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    finally:
+        play.close()

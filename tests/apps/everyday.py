@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,22 @@ def describe(ctx: Context) -> dict[str, Any]:
 @task
 def process_id(ctx: Context, n: int = 0) -> int:
     return os.getpid()
+
+
+@task
+async def process_id_async(ctx: Context, n: int = 0) -> int:
+    return os.getpid()
+
+
+@task
+def end_a_program(ctx: Context, number: int) -> int:
+    """A program that a job started can be ended by a signal, as anywhere else."""
+    with subprocess.Popen(["sleep", "3600"]) as program:
+        program.send_signal(number)
+        try:
+            return program.wait(5)
+        finally:
+            program.kill()
 
 
 @task(name="held")
@@ -148,7 +165,6 @@ def fail_and_say_when(ctx: Context, folder: Path) -> None:
 def talkative(ctx: Context) -> None:
     """Says something in every way there is, then fails two frames deep."""
     import logging
-    import subprocess
     import sys
 
     print("printed")

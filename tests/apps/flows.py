@@ -256,6 +256,26 @@ def closed(ctx: Context, folder: Path) -> None:
     mark(folder / "closed")
 
 
+# ---- runs that end, or are ended, in the middle of many items
+
+endless = Pipeline("endless")
+
+
+@endless.stage(queue="spread")
+def spring(ctx: Context, folder: Path) -> Iterator[Any]:
+    number = 0
+    while True:
+        yield f"{number:09}", {"number": number}
+        number += 1
+
+
+@endless.stage(after=spring, each=True, queue="leaf")
+def sip(ctx: Context, number: int, folder: Path, enough: int | None = None) -> None:
+    mark(folder / "sips", str(number))
+    if enough is not None and number >= enough:
+        raise EndRun("enough")
+
+
 # ---- priorities go through all stages
 
 ranked = Pipeline("ranked")

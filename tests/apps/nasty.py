@@ -59,6 +59,14 @@ def with_grandchildren(ctx: Context, folder: Path) -> None:
     shell.wait()
 
 
+@task(timeout=0.6)
+def with_a_detached_grandchild(ctx: Context, folder: Path) -> None:
+    """As browsers are started: in a session of its own."""
+    program = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+    mark(folder / "grandchildren", f"detached {program.pid}")
+    program.wait()
+
+
 @task(timeout=0.3)
 def swallow_everything(ctx: Context) -> None:
     while True:
@@ -185,6 +193,17 @@ def eat_shared_memory(ctx: Context, folder: Path) -> None:
     for start in range(0, 512 << 20, 1 << 20):
         block[start : start + (1 << 20)] = b"x" * (1 << 20)
     wait_for(folder / "never")
+
+
+@task(memory_mib=250, retries=QUICK)
+async def async_eat_memory(ctx: Context, folder: Path) -> None:
+    mark(folder / "eating", f"{os.getpid()} {ctx.attempt}")
+    if ctx.attempt == 1:
+        await wait_for_async(folder / "eat")
+    block = mmap.mmap(-1, 400 << 20)
+    for start in range(0, 400 << 20, 1 << 20):
+        block[start : start + (1 << 20)] = b"x" * (1 << 20)
+    await wait_for_async(folder / "never")
 
 
 # ---- errors that are hard to report

@@ -57,6 +57,19 @@ def test_not_more_suspects_at_once_than_there_are_slots(nasty: Mill, folder: Pat
     assert most <= 2 + 2, "a process per suspect at once would bring the machine down"
 
 
+def test_who_used_too_much_memory_is_found_too(nasty: Mill, folder: Path) -> None:
+    with working(nasty, slots=2):
+        hungry = nasty.enqueue("async_eat_memory", args={"folder": folder}).id
+        bystander = nasty.enqueue(everyday.hold_async, args={"folder": folder}).id
+        eventually(lambda: lines(folder / "started") and lines(folder / "eating"))
+        (folder / "eat").touch()
+        eventually(lambda: nasty.job(hungry).attempt > 1, "their process is ended")
+        (folder / "go").touch()
+        guilty, other = all_end(nasty, hungry, bystander)
+    assert (guilty.state, guilty.error_class) == ("failed", "memory")
+    assert (other.state, other.errors + other.crashes) == ("completed", 0)
+
+
 def test_a_job_that_crashed_alone_stays_alone(nasty: Mill, folder: Path) -> None:
     """Otherwise each of its retries would take a whole process of innocent jobs with it."""
     with working(nasty, slots=2):

@@ -91,12 +91,21 @@ def test_an_idle_child_that_is_killed_is_replaced(lite: Mill) -> None:
     assert (done.state, done.crashes, done.result != pid) == ("completed", 0, True)
 
 
-def test_a_child_is_replaced_after_so_many_jobs(lite: Mill) -> None:
-    jobs = lite.enqueue_many(everyday.process_id, [{"n": n} for n in range(10)])
+@pytest.mark.parametrize("task", [everyday.process_id, everyday.process_id_async], ids=["plain", "async"])
+def test_a_child_is_replaced_after_so_many_jobs(lite: Mill, task) -> None:
+    jobs = lite.enqueue_many(task, [{"n": n} for n in range(10)])
     drain(lite, slots=1, recycle=4)
     pids = [lite.job(number).result for number in jobs]
     assert len(set(pids)) >= 3
     assert max(map(pids.count, pids)) <= 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_program_that_a_job_started_can_be_ended_by_a_signal(lite: Mill, number: signal.Signals) -> None:
+    """What the child itself ignores, it must not hand down."""
+    job = lite.enqueue(everyday.end_a_program, args={"number": int(number)})
+    drain(lite, slots=1)
+    assert lite.job(job.id).result == -number
 
 
 # ---- memory

@@ -143,6 +143,30 @@ def test_a_slow_producers_items_do_not_wait_for_its_next_one(flows: Mill, folder
     assert lines(folder / "dropped") == ["first", "second"]
 
 
+def test_a_run_that_is_cancelled_stops_an_endless_producer(flows: Mill, folder: Path) -> None:
+    run = flows.start("endless", "books", args={"folder": folder})
+    with working(flows, slots=2, poll=0.1, cancel_grace=0.2):
+        eventually(lambda: lines(folder / "sips"))
+        flows.cancel_run(run.id)
+        ended = run_ends(flows, run.id)
+    assert_whole(ended, "cancelled")
+
+
+def test_an_item_may_end_a_run_whose_producer_would_go_on_for_ever(flows: Mill, folder: Path) -> None:
+    run = flows.start("endless", "books", args={"folder": folder, "enough": 100})
+    with working(flows, slots=2, poll=0.1, cancel_grace=0.2):
+        ended = run_ends(flows, run.id)
+    assert_whole(ended, "completed")
+    assert ended.reason == "enough"
+
+
+def assert_whole(run: Run, state: str) -> None:
+    """It ended as it should, and every item is accounted for."""
+    sip = run.stage("sip")
+    assert (run.state, sip.total, sip.failed) == (state, sip.completed + sip.cancelled, 0)
+    assert sip.cancelled > 0
+
+
 def test_a_cancelled_run_stops_its_jobs_and_ends(flows: Mill, folder: Path) -> None:
     run = flows.start("streaming", "books", args={"folder": folder})
     with working(flows, slots=2, poll=0.1, cancel_grace=0.2):

@@ -11,7 +11,7 @@ import pytest
 from gristmill import Mill
 from gristmill.model import Job
 from tests.apps import everyday
-from tests.worker.helpers import WorkerProcess, eventually, is_running, lines, worker_process
+from tests.worker.helpers import WorkerProcess, drain, eventually, is_running, lines, worker_process
 
 
 @pytest.fixture
@@ -44,6 +44,30 @@ def test_a_running_job_may_end_and_nothing_new_starts(
         assert_left_in_order(mill, worker, children)
     assert (mill.job(running.id).state, mill.job(running.id).attempt) == ("completed", 1)
     assert (mill.job(waiting.id).state, mill.job(waiting.id).attempt) == ("queued", 0)
+
+
+def test_a_signal_to_the_whole_group_does_not_harm_running_jobs(
+    lite: Mill, sqlite_url: str, folder: Path, log: Path
+) -> None:
+    """systemd's default, and Ctrl-C: the children get it too."""
+    plain = lite.enqueue(everyday.hold, args={"folder": folder, "name": "plain"})
+    asynchronous = lite.enqueue(everyday.hold_async, args={"folder": folder, "name": "async"})
+    with worker_process(sqlite_url, "everyday", log=log, slots=1) as worker:
+        eventually(lambda: len(lines(folder / "started")) == 2)
+        children = worker.children
+        for child in children:
+            child.terminate()
+        worker.send(signal.SIGTERM)
+        (folder / "go").touch()
+        assert_left_in_order(lite, worker, [child.pid for child in children])
+    for job in (plain, asynchronous):
+        assert (lite.job(job.id).state, lite.job(job.id).attempt) == ("completed", 1)
+
+
+def test_a_worker_puts_the_signal_handlers_back(lite: Mill) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    drain(lite, slots=1)
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
 def test_what_was_taken_in_advance_goes_back_unspent(mill: Mill, database_url: str, folder: Path, log: Path) -> None:
@@ -123,7 +147,7 @@ def test_a_producer_that_is_stopped_starts_over_and_emits_nothing_twice(
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
     (folder / "go").touch()
-    flows.work(until="drained", slots=1)
+    drain(flows, slots=1)
     assert flows.run(run.id).state == "completed"
     assert lines(folder / "dropped") == ["first", "second"]
     (producer,) = flows.jobs(run=run.id, stage="drip")

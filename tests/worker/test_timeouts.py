@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,18 @@ def test_what_a_job_started_is_stopped_with_it(nasty: Mill, folder: Path) -> Non
     assert nasty.job(job.id).error_class == "timeout"
     shell, sleep = pids_of(folder / "grandchildren")
     eventually(lambda: not is_running(shell) and not is_running(sleep), "the programs that it started end")
+
+
+def test_what_a_job_started_in_a_session_of_its_own_is_stopped_too(nasty: Mill, folder: Path) -> None:
+    job = nasty.enqueue("with_a_detached_grandchild", args={"folder": folder})
+    drain(nasty, slots=1)
+    assert nasty.job(job.id).error_class == "timeout"
+    (program,) = pids_of(folder / "grandchildren")
+    try:
+        eventually(lambda: not is_running(program), "the program ends", within=3)
+    finally:
+        if is_running(program):
+            os.kill(program, signal.SIGKILL)
 
 
 def test_a_job_may_be_tried_again_after_a_timeout(mill_nasty: Mill) -> None:

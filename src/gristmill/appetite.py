@@ -67,6 +67,8 @@ class Appetite:
             ahead = sum(shares.values()) > idle
             probes = [Want(pool, 1, lanes[queue]) for queue in lanes if queue not in shares] if ahead else []
             room[pool] = max(idle, sum(shares.values())) + len(probes)
+            if not room[pool]:
+                continue
             wants += probes + [Want(pool, most, lanes[queue]) for queue, most in shares.items()]
             wants += [Want(pool, room[pool], lanes[queue]) for queue in self._in_order(lanes)]
         return wants, room

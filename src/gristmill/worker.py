@@ -140,7 +140,11 @@ class Worker:
         due = []
         for n, (at, ticker) in enumerate(self.tickers):
             if now >= at:
-                at = now + ticker(now)
+                try:
+                    at = now + ticker(now)
+                except DatabaseError as error:
+                    log.warning("%s; trying again in %g s", error, _BACKOFF[-1])
+                    at = now + _BACKOFF[-1]
                 self.tickers[n] = (at, ticker)
             due.append(at)
         return due
@@ -335,7 +339,7 @@ class Worker:
         new = {job.run_id for job in jobs if job.run_id is not None} - self._begun
         if new:
             self.ledger.do(begin, sorted(new))
-            self._begun |= new
+            self._begun = self._begun & self.crew.known.runs.keys() | new
 
     def _grow(self) -> None:
         """All children are busy: one more, if there may be and if there is work for it."""

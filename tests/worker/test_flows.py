@@ -153,7 +153,7 @@ def test_a_run_that_is_cancelled_stops_an_endless_producer(flows: Mill, folder: 
 
 
 def test_an_item_may_end_a_run_whose_producer_would_go_on_for_ever(flows: Mill, folder: Path) -> None:
-    run = flows.start("endless", "books", args={"folder": folder, "enough": 100})
+    run = flows.start("endless", "books", args={"folder": folder, "enough": 10})
     with working(flows, slots=2, poll=0.1, cancel_grace=0.2):
         ended = run_ends(flows, run.id)
     assert_whole(ended, "completed")

@@ -425,7 +425,9 @@ def main() -> None:
     os.close(int(sys.argv[2]))
     supervisor = int(sys.argv[3])
     sys.argv = sys.argv[:1]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A stop is the supervisor's matter. Handlers, not SIG_IGN: programs that a job starts would inherit that.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
     _die_with_parent()
     if os.getppid() != supervisor:
         return  # it died before we could ask to die with it

@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
+
 from gristmill.execution.child import LOG_LIMIT
 from gristmill.execution.frames import Unpacker, pack
 from gristmill.execution.run import clean
@@ -136,10 +138,17 @@ class Child:
     # ---- its end
 
     def kill(self) -> None:
-        """Ends it and everything that it started, now."""
+        """Ends it and everything that it started, now; also what has a session of its own, as browsers do."""
+        if self.process.returncode is not None:
+            return
+        with contextlib.suppress(psutil.Error):
+            this = psutil.Process(self.process.pid)
+            this.suspend()  # so that it starts nothing more
+            for started in this.children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    started.kill()
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self.process.returncode is None:
-                os.killpg(self.process.pid, signal.SIGKILL)
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def died(self) -> str:
         """How it ended, in words; what it started ends too."""

@@ -66,11 +66,12 @@ class Appetite:
             # While jobs are taken in advance, one look at queues that had nothing lately; their shares are not known yet.
             ahead = sum(shares.values()) > idle
             probes = [Want(pool, 1, lanes[queue]) for queue in lanes if queue not in shares] if ahead else []
-            room[pool] = max(idle, sum(shares.values())) + len(probes)
-            if not room[pool]:
+            most = max(idle, sum(shares.values())) + len(probes)
+            if not most:
                 continue
-            wants += probes + [Want(pool, most, lanes[queue]) for queue, most in shares.items()]
-            wants += [Want(pool, room[pool], lanes[queue]) for queue in self._in_order(lanes)]
+            room[pool] = most
+            wants += probes + [Want(pool, share, lanes[queue]) for queue, share in shares.items()]
+            wants += [Want(pool, most, lanes[queue]) for queue in self._in_order(lanes)]
         return wants, room
 
     def _in_order(self, queues: Iterable[int]) -> list[int]:

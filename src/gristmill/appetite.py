@@ -57,6 +57,8 @@ class Appetite:
             idle = self._crew.idle(pool)
             spare = self._crew.spare_seconds() if pool == SYNC and not self._strict else 0.0
             if not idle and not spare:
+                if pool == ASYNC and not self._crew.has_async:
+                    self.look.discard(pool)
                 continue
             lanes = {queue: found for queue in self.open_queues() if (found := self._lanes(queue, pool, now))}
             if not lanes:

@@ -29,7 +29,6 @@ from gristmill.worker import Until
 from gristmill.worker import Worker as Supervisor
 
 _SCOPES = {"unfinished": 0, "queued": 1}
-_BULK = 5000  # jobs per statement
 
 
 class Mill:

@@ -46,11 +46,11 @@ class Order(NamedTuple):
 
 
 def _outcomes(rows: list[list[Any]]) -> list[Outcome]:
-    return [Outcome(*row[:3], Verdict(row[3]), *row[4:]) for row in rows]
+    return [Outcome._make([*row[:3], Verdict(row[3]), *row[4:]]) for row in rows]
 
 
 def _emissions(rows: list[list[Any]]) -> list[Emission]:
-    return [Emission(*row[:4], [Item(*item) for item in row[4]]) for row in rows]
+    return [Emission._make([*row[:4], [Item._make(item) for item in row[4]]]) for row in rows]
 
 
 def _wants(queue: int) -> list[Want]:
@@ -69,7 +69,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     ),
     "claim": lambda do, worker, queue: do(claim, worker, _wants(queue), {0: 10}),
     "start": lambda do, pipeline, subject, stages: do(
-        start.start, pipeline, subject, "{}", 1, [PlannedStage(*s[:-1], tuple(s[-1])) for s in stages], IfActive.WAIT
+        start.start, pipeline, subject, "{}", 1, [PlannedStage._make([*s[:-1], tuple(s[-1])]) for s in stages], IfActive.WAIT
     ),
     "cancel_run": lambda do, run: do(stop.cancel_run, run, by="me"),
     "cancel_job": lambda do, job: do(stop.cancel_job, job, by="me"),

@@ -25,7 +25,8 @@ _BROKEN = {
         SELECT id FROM gm_stage WHERE (state = 3) <> (outcome IS NOT NULL) OR (state = 3) <> (closed_at IS NOT NULL)""",
     "a plain stage has one job once it is open, and none before": """
         SELECT g.id FROM gm_stage g WHERE NOT g.each
-            AND (SELECT count(*) FROM gm_job j WHERE j.stage_id = g.id) <> CASE WHEN g.opened_at IS NULL THEN 0 ELSE 1 END""",
+            AND (SELECT count(*) FROM gm_job j WHERE j.stage_id = g.id)
+                <> CASE WHEN g.opened_at IS NULL THEN 0 ELSE 1 END""",
     "an `each` stage that is not open yet has no items": """
         SELECT j.id FROM gm_job j JOIN gm_stage g ON g.id = j.stage_id WHERE g.state = 0""",
     "a stage of an undisturbed run waits for as many as are not closed": """
@@ -52,7 +53,8 @@ _BROKEN = {
         WHERE r.state = 0 AND j.state IN (2, 3, 4, 6)""",
     "a queued job is either in the line or delayed": """
         SELECT id FROM gm_job WHERE state = 0 AND (ready IS NULL) = (run_at IS NULL)""",
-    "the line holds queued jobs only": "SELECT id FROM gm_job WHERE state <> 0 AND (ready IS NOT NULL OR run_at IS NOT NULL)",
+    "the line holds queued jobs only": """
+        SELECT id FROM gm_job WHERE state <> 0 AND (ready IS NOT NULL OR run_at IS NOT NULL)""",
     "a job in progress is an active worker's": """
         SELECT id FROM gm_job j WHERE state = 1 AND NOT EXISTS
             (SELECT 1 FROM gm_worker w WHERE w.id = j.worker_id AND w.state = 0)""",
@@ -62,7 +64,9 @@ _BROKEN = {
     "the last good run of a subject ended well": """
         SELECT s.id FROM gm_subject s JOIN gm_run r ON r.id = s.last_good_run_id WHERE r.state NOT IN (2, 3)""",
 }
-_ALL = text(" UNION ALL ".join(f"SELECT {n}, CAST(f{n}.id AS bigint) FROM ({sql}) f{n}" for n, sql in enumerate(_BROKEN.values())))
+_ALL = text(
+    " UNION ALL ".join(f"SELECT {n}, CAST(f{n}.id AS bigint) FROM ({sql}) f{n}" for n, sql in enumerate(_BROKEN.values()))
+)
 _IN_HAND = text("SELECT id, worker_id FROM gm_job WHERE state = 1")
 _CLAIMS = text("SELECT worker_id, jobs FROM gm_claim")
 

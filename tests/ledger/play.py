@@ -1,8 +1,8 @@
 """Plays a worker against a ledger without any processes: register, take jobs, say how they ended.
 
-    play = Play(url, plan("site", find=step(), page=each("find"), total=step("page")), clock=clock)
-    run = play.mill.start("site", "example.org")
-    play.drain(items={"find": ["a", "b"]}, verdicts={"page/a": Verdict.PERMANENT})
+play = Play(url, plan("site", find=step(), page=each("find"), total=step("page")), clock=clock)
+run = play.mill.start("site", "example.org")
+play.drain(items={"find": ["a", "b"]}, verdicts={"page/a": Verdict.PERMANENT})
 """
 
 from __future__ import annotations
@@ -78,6 +78,13 @@ def stubborn(ctx: Any) -> None:
 # ---- a worker without processes
 
 
+def remembered(number: int, attempt: int = 1, **known: Any) -> Claimed:
+    """A claim as some worker remembers it, whether it still holds or never did."""
+    return Claimed(
+        **dict.fromkeys(Claimed._fields, 0) | {"run_id": None, "stage_id": None, "id": number, "attempt": attempt} | known
+    )
+
+
 def end(job: Claimed, verdict: Verdict = Verdict.COMPLETED, **details: Any) -> Outcome:
     return Outcome(job.id, job.attempt, job.run_id, verdict, **details)
 
@@ -102,9 +109,7 @@ class Player:
         """Up to `most` ready jobs of all (or the named) queues, the urgent ones first."""
         ids = self.play.queue_ids()
         wanted = [ids[name] for name in queues] if queues is not None else sorted(ids.values())
-        wants = [
-            Want(pool, most, tuple(Lane(queue, pool, p) for p in (0, 1, 2) for queue in wanted)) for pool in (0, 1)
-        ]
+        wants = [Want(pool, most, tuple(Lane(queue, pool, p) for p in (0, 1, 2) for queue in wanted)) for pool in (0, 1)]
         return self.ledger.do(claim, self.id, wants, {0: most, 1: most}).jobs
 
     def take_one(self) -> Claimed:

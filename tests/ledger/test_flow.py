@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import operator
 from collections import Counter
 
 import pytest
@@ -54,12 +57,12 @@ def test_both_branches_of_a_join_may_end_in_one_batch(opened: Open) -> None:
 def test_a_wide_graph_fires_every_stage_once(opened: Open) -> None:
     layers = [[f"s{layer}{n}" for n in range(4)] for layer in range(4)]
     steps = {name: step() for name in layers[0]}
-    for above, below in zip(layers, layers[1:], strict=False):
+    for above, below in itertools.pairwise(layers):
         steps |= {name: step(*above) for name in below}
     play = opened(plan("wide", **steps))
     run = play.mill.start("wide", "s")
     play.drain()
-    assert Counter(play.ran) == dict.fromkeys(sum(layers, []), 1)
+    assert Counter(play.ran) == dict.fromkeys(functools.reduce(operator.iadd, layers, []), 1)
     assert play.run(run).state == "completed"
 
 

@@ -5,6 +5,7 @@ On SQLite a transaction that writes is alone, so there is nothing to interleave.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
@@ -148,6 +149,7 @@ def a_claim_and_a_rescue(play: Play, subject: str) -> Meeting:
     player = play.player()
 
     def check() -> None:
+        play.ledger.do(workers.rescue, player.id, gone=True)  # the first one may have met it in the middle
         assert play.mill.job(number).state == "queued"
 
     return Meeting(claims(play, player), call(workers.rescue, player.id, gone=True), check)
@@ -328,7 +330,7 @@ def test_whatever_meets_it_ends_well(play: Play, scenario: Scenario, turned: boo
 
 
 def meet(play: Play, first: Call, second: Call, at: int) -> bool:
-    """`first` up to its statement `at`; `second` until it ends or waits for a lock; the rest. False: there is no such statement."""
+    """`first` up to its statement `at`, `second` until it ends or waits for a lock, the rest. Was there such a statement?"""
     there, go_on = Event(), Event()
 
     def after(statement: int) -> None:
@@ -351,10 +353,8 @@ def meet(play: Play, first: Call, second: Call, at: int) -> bool:
 
 def do(play: Play, call: Call) -> None:
     """Being told that it is too late is a good answer; any other error is not."""
-    try:
+    with contextlib.suppress(Refused, NotYours):
         play.ledger.do(call.verb, *call.args, **call.options)
-    except (Refused, NotYours):
-        pass
 
 
 def ended_or_blocked(play: Play, future: Future[None]) -> None:

@@ -1,6 +1,6 @@
 """Random verbs in random order against the invariants: Hypothesis looks for a sequence that breaks one, and shortens it.
 
-    GRISTMILL_EXAMPLES=2000 pytest tests/ledger/test_machine.py     looks much longer than by default
+GRISTMILL_EXAMPLES=2000 pytest tests/ledger/test_machine.py     looks much longer than by default
 """
 
 from __future__ import annotations
@@ -82,7 +82,11 @@ class LedgerMachine(RuleBasedStateMachine):
     def start(self, which: int, subject: str, priority: str, if_active: str) -> None:
         self.allowing(Refused, self.play.mill.start, pick(PIPELINES, which), subject, priority=priority, if_active=if_active)
 
-    @rule(unique=st.sampled_from([None, "k"]), scope=st.sampled_from(["unfinished", "queued"]), delay=st.sampled_from([None, 7]))
+    @rule(
+        unique=st.sampled_from([None, "k"]),
+        scope=st.sampled_from(["unfinished", "queued"]),
+        delay=st.sampled_from([None, 7]),
+    )
     def enqueue(self, unique: str | None, scope: str, delay: float | None) -> None:
         self.play.mill.enqueue(solo, unique=unique, unique_scope=scope, delay=delay, retries=SOME)
 
@@ -123,7 +127,9 @@ class LedgerMachine(RuleBasedStateMachine):
         for job in self.allowing(NotYours, player.take, most) or ():
             self.held.append((player, job))
 
-    @rule(which=WHICH, keys=st.lists(st.sampled_from("abcd"), max_size=3, unique=True), bad=st.sampled_from([None, *Verdict]))
+    @rule(
+        which=WHICH, keys=st.lists(st.sampled_from("abcd"), max_size=3, unique=True), bad=st.sampled_from([None, *Verdict])
+    )
     def work(self, which: int, keys: list[str], bad: Verdict | None) -> None:
         """A worker's whole turn: all that is ready, items included, where all goes well but perhaps for the first job."""
         player = pick(self.players, which)
@@ -204,7 +210,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """A claim whose COMMIT got no answer: the worker does not know what it holds, and gives it back."""
         player = pick(self.players, which)
         mine = [pair for pair in self.held if pair[0] is player]
-        self.allowing(NotYours, self.play.ledger.do, workers.release_strays_of, player.id, held=())
+        self.allowing(NotYours, self.play.ledger.do, workers.release_strays_of, player.id, held=set())
         self.let_go(mine)
 
     # ---- time, and what everyone does for all
@@ -310,7 +316,7 @@ def test_no_sequence_of_verbs_breaks_an_invariant(database_url: str) -> None:
     play = Play(database_url, PIPELINES)
     try:
         run_state_machine_as_test(
-            lambda: LedgerMachine(play),
+            lambda: LedgerMachine(play),  # type: ignore[arg-type]  # it only calls it
             settings=settings(
                 max_examples=EXAMPLES or by_default,
                 stateful_step_count=30,

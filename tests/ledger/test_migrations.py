@@ -142,7 +142,9 @@ def test_a_file_that_is_no_database_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["", "wordcount", "mysql://h/d", "sqlite://", "sqlite:///:memory:", "://", "postgresql:/x y"])
+@pytest.mark.parametrize(
+    "url", ["", "wordcount", "mysql://h/d", "sqlite://", "sqlite:///:memory:", "://", "postgresql:/x y"]
+)
 def test_a_malformed_url_is_refused(url: str) -> None:
     with pytest.raises((Invalid, Unavailable)) as caught:
         Ledger(url)
@@ -163,7 +165,10 @@ def test_the_views_show_words_and_times(opened: Open) -> None:
     (run,) = play.rows("SELECT * FROM gristmill_runs")
     assert (run.pipeline, run.subject, run.state, run.priority) == ("site", "s", "completed", "high")
     assert str(run.created_at).startswith("2023-11-14")
-    stages = [(row.stage, row.state, row.outcome, row.total) for row in play.rows("SELECT * FROM gristmill_stages ORDER BY position")]
+    stages = [
+        (row.stage, row.state, row.outcome, row.total)
+        for row in play.rows("SELECT * FROM gristmill_stages ORDER BY position")
+    ]
     assert stages == [("find", "closed", "completed", 1), ("page", "closed", "completed", 1)]
     jobs = [(row.stage, row.key, row.state) for row in play.rows("SELECT * FROM gristmill_jobs ORDER BY id")]
     assert jobs == [("find", "", "completed"), ("page", "a", "completed")]

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from gristmill import task
+from gristmill import Pipeline, task
 from gristmill.clock import to_datetime
 from gristmill.errors import Invalid, NotFound
 from gristmill.ledger import read
@@ -20,7 +20,7 @@ from tests.ledger.play import Play, each, plan, solo, step
 def mail(ctx: object) -> None: ...
 
 
-def site():
+def site() -> Pipeline:
     return plan("site", find=step(queue="find"), page=each("find", queue="pages"), total=step("page"))
 
 
@@ -151,7 +151,18 @@ def test_the_status_counts_runs_by_state(opened: Open) -> None:
 def test_a_model_becomes_json(opened: Open) -> None:
     play = opened(site())
     run = to_json(play.mill.start("site", "s", priority="high"))
-    assert {"id", "pipeline", "subject", "state", "priority", "epoch", "created_at", "finished_at", "error", "stages"} <= run.keys()
+    assert {
+        "id",
+        "pipeline",
+        "subject",
+        "state",
+        "priority",
+        "epoch",
+        "created_at",
+        "finished_at",
+        "error",
+        "stages",
+    } <= run.keys()
     assert run["created_at"] == "2023-11-14T22:13:20.000Z"
     assert {"name", "state", "total", "completed", "failed", "skipped", "cancelled"} <= run["stages"][0].keys()
     job = to_json(play.mill.jobs()[0])

@@ -59,7 +59,15 @@ def out_of_line(play: Play) -> None:
     play.change("UPDATE gm_job SET ready = NULL WHERE state = 0 AND key = 'd'")
 
 
-DAMAGES = [wrong_counters, a_job_counted_twice, a_job_not_counted, a_lost_total, an_orphan, an_orphan_without_a_worker, out_of_line]
+DAMAGES = [
+    wrong_counters,
+    a_job_counted_twice,
+    a_job_not_counted,
+    a_lost_total,
+    an_orphan,
+    an_orphan_without_a_worker,
+    out_of_line,
+]
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)

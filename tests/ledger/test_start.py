@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from gristmill import Pipeline
@@ -196,7 +199,7 @@ def test_a_run_that_is_being_stopped_still_refuses(opened: Open) -> None:
 # ---- bad input changes nothing
 
 
-BAD_INPUT = [
+BAD_INPUT: list[tuple[Callable[[Any], Any], str]] = [
     (lambda mill: mill.start("sight", "s"), "unknown pipeline 'sight'; did you mean 'site'"),
     (lambda mill: mill.start("site", ""), "subject must not be empty"),
     (lambda mill: mill.start("site", "s" * 501), "the limit is 500"),

@@ -14,7 +14,7 @@ from gristmill.ledger.finish import Verdict
 from gristmill.states import JOB_TRANSITIONS, RUN_TRANSITIONS, State
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
-from tests.ledger.play import Play, Player, plan, solo, step
+from tests.ledger.play import Play, Player, plan, remembered, solo, step
 
 ONCE = Retries(0, losses=0)
 JOB_STATES = [state for state in State if state is not State.WAITING]
@@ -30,7 +30,7 @@ ENDS = {
 def job_in(play: Play, player: Player, state: State) -> Claimed:
     """A job in this state, as the worker that last had it (or would) remembers it."""
     number = play.mill.enqueue(solo, retries=ONCE).id
-    job = Claimed(number, 1, None, None, 0, 0, 0, False, None, None)
+    job = remembered(number)
     if state is not State.QUEUED:
         job = player.take_one()
     if state in ENDS:
@@ -44,7 +44,10 @@ def claim(play: Play, player: Player, job: Claimed) -> None:
 
 
 def finish(verdict: Verdict) -> Callable[[Play, Player, Claimed], None]:
-    return lambda play, player, job: player.end(job, verdict) and None
+    def end(play: Play, player: Player, job: Claimed) -> None:
+        player.end(job, verdict)
+
+    return end
 
 
 def rescue(play: Play, player: Player, job: Claimed) -> None:
@@ -168,7 +171,9 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=[getattr(way, "__name__", "") for way in WAYS[:5]] + [v.value for v in ENDS.values()])
+@pytest.mark.parametrize(
+    "way", WAYS, ids=[getattr(way, "__name__", "") for way in WAYS[:5]] + [v.value for v in ENDS.values()]
+)
 def test_every_change_of_a_runs_state_is_in_the_table(opened: Open, way: Callable[[Play], None]) -> None:
     play = opened(plan("chain", one=step(), two=step("one")), plan("easy", only=step(need=0)))
     seen = watched(play)

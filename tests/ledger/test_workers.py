@@ -152,7 +152,7 @@ def test_strays_are_given_back_unspent(play: Play) -> None:
     kept, stray = play.mill.enqueue_many(solo, [{}] * 2)
     player = play.player()
     player.take()
-    assert play.ledger.do(workers.release_strays_of, player.id, held=[kept]) == 1
+    assert play.ledger.do(workers.release_strays_of, player.id, held={kept}) == 1
     job = play.mill.job(stray)
     assert (job.state, job.losses, job.attempt) == ("queued", 0, 1)
     assert play.mill.job(kept).state == "in_progress"
@@ -162,7 +162,7 @@ def test_strays_are_given_back_unspent(play: Play) -> None:
 def test_a_worker_without_strays_gives_nothing_back(play: Play) -> None:
     play.mill.enqueue_many(solo, [{}] * 2)
     player = play.player()
-    held = [job.id for job in player.take()]
+    held = {job.id for job in player.take()}
     assert play.ledger.do(workers.release_strays_of, player.id, held=held) == 0
 
 
@@ -171,7 +171,7 @@ def test_strays_of_a_lost_worker_are_not_its_any_more(play: Play, clock: FrozenC
     clock.advance(31)
     play.ledger.do(workers.rescue, player.id)
     with pytest.raises(NotYours):
-        play.ledger.do(workers.release_strays_of, player.id, held=[])
+        play.ledger.do(workers.release_strays_of, player.id, held=set())
 
 
 def test_leaving_gives_everything_back_unspent(play: Play) -> None:

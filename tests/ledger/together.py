@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def together(*calls: Callable[[], T]) -> list[T]:
+def together(*calls: Callable[[], Any]) -> list[Any]:
     """Lets all calls go at once; their results, in the order of the calls. The first exception is raised."""
     return [ended() for ended in outcomes(*calls)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import cast
 
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 from gristmill.appetite import Appetite
 from gristmill.execution.crew import Crew
 from gristmill.fairness import Shares
-from gristmill.ledger.claim import Claimed, Lane, Taken
+from gristmill.ledger.claim import Lane, Taken
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.store import Ledger
 from gristmill.settings import WorkerSettings
+from tests.ledger.play import remembered
 
 Weights = dict[int, float]
 
@@ -75,7 +77,7 @@ def test_a_queue_that_a_worker_looked_at_in_vain_gets_no_credit_either() -> None
     """A worker serves two queues, one of them dry for long: when it fills, it does not take the worker over."""
     appetite = Appetite(cast(Ledger, None), cast(Crew, None), WorkerSettings(), ())
     appetite.see([QueueRow(1, "busy", 1.0, False), QueueRow(2, "dry", 1.0, False)])
-    job = Claimed(1, 1, None, None, 1, 1, 0, False, None, None)
+    job = remembered(1, queue_id=1)
     for _ in range(500):
         appetite.took(Taken(1, [job], [Lane(2, 0)]), {0: 1})
     assert Counter(served(appetite._shares, {1: 1.0, 2: 1.0}, 20)) == {1: 10, 2: 10}
@@ -103,7 +105,7 @@ def test_a_light_queue_does_not_starve_beside_a_heavy_one() -> None:
     turns = served(Shares(), {1: 1000.0, 2: 1.0}, 3000)
     waits = [at for at, queue in enumerate(turns) if queue == 2]
     assert len(waits) >= 2
-    assert all(after - before <= 1010 for before, after in zip(waits, waits[1:], strict=False))
+    assert all(after - before <= 1010 for before, after in itertools.pairwise(waits))
 
 
 def test_what_did_not_really_start_is_not_charged() -> None:

@@ -78,7 +78,7 @@ def test_a_stage_called_directly_is_just_the_function() -> None:
         return 2 * n
 
     assert double(None, 4) == 8
-    assert double.__name__ == "double"
+    assert double.fn.__name__ == "double"
 
 
 # ---- refused
@@ -97,7 +97,9 @@ def test_a_cycle_through_a_gate_is_refused() -> None:
 
 
 def test_an_unknown_stage_is_refused_with_a_hint() -> None:
-    refused("'b' of pipeline 'p' is after 'aa', which is not there; did you mean 'a'", lambda: pipeline(a=[], b=["aa"]).ordered())
+    refused(
+        "'b' of pipeline 'p' is after 'aa', which is not there; did you mean 'a'", lambda: pipeline(a=[], b=["aa"]).ordered()
+    )
 
 
 def test_a_stage_of_another_pipeline_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,6 +167,6 @@ def test_a_policy_survives_storage(policy: Retries) -> None:
     ],
     ids=str,
 )
-def test_a_policy_that_makes_no_sense_is_refused(options: dict) -> None:
+def test_a_policy_that_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(Invalid, match="Retries"):
         Retries(**options)

@@ -37,7 +37,9 @@ def test_every_setting_can_come_from_the_environment(name: str) -> None:
     assert getattr(worker_settings({f"GRISTMILL_{name.upper()}": text}), name) == (True if text == "yes" else 5)
 
 
-@pytest.mark.parametrize(("text", "value"), [("1", True), ("true", True), ("YES", True), ("0", False), ("no", False), ("False", False)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("1", True), ("true", True), ("YES", True), ("0", False), ("no", False), ("False", False)]
+)
 def test_yes_and_no_may_be_written_in_several_ways(text: str, value: bool) -> None:
     assert worker_settings({"GRISTMILL_STRICT": text}).strict is value
 

@@ -449,7 +449,8 @@ def main() -> None:
         link.sendall(pack(["broken", clean(traceback.format_exc(), 8000)]))
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    child.send("hello", sorted(child.registry.tasks))
+    tasks = child.registry.tasks
+    child.send("hello", sorted(tasks), any(task.is_async for task in tasks.values()))
     threading.Thread(target=listen, args=(child, unpacker, messages[1:]), daemon=True, name="gristmill-listener").start()
     if setup["async"]:
         logging.getLogger().addHandler(_JobLog())

@@ -18,7 +18,7 @@ from gristmill.execution.child import LEASE_OVER
 from gristmill.execution.children import Child, Held
 from gristmill.execution.run import Report
 from gristmill.ledger.claim import Claimed
-from gristmill.ledger.emit import Emission, Item, Refusal
+from gristmill.ledger.emit import Emission, Refusal
 from gristmill.ledger.exchange import Batch, refused
 from gristmill.ledger.finish import Outcome, Verdict
 from gristmill.ledger.read import RunInfo, StageInfo, TaskInfo
@@ -78,6 +78,7 @@ class Crew:
         self.progress: dict[tuple[int, int], str] = {}
         self.rest_for = 0.0  # a job asked for a pause of this worker: seconds
         self.broken: str | None = None
+        self.has_async = True  # as far as is known: has the application async functions?
         self.lease_deadline = time.monotonic() + settings.lease
         self._claim_left: dict[int, int] = {}
         self._refused: dict[int, Refusal] = {}
@@ -118,6 +119,8 @@ class Crew:
         if pool == SYNC:
             return sum(1 for child in self._free(SYNC) if not child.held)
         free = self._free(ASYNC)
+        if not self.has_async:
+            return 0
         if not free and not any(c.is_async and not c.alone for c in self.children):
             return 1  # the first one makes the child
         return sum(min(self._settings.async_slots - len(child.held), self._jobs_left(child)) for child in free)
@@ -275,8 +278,9 @@ class Crew:
                     self.progress[job, attempt] = orjson.dumps(state).decode()
                 case ["returned", jobs]:
                     self._hear_returned(child, jobs)
-                case ["hello", tasks]:
+                case ["hello", tasks, has_async]:
                     child.ready, child.tasks = True, set(tasks)
+                    self.has_async = has_async
                     now = time.monotonic()  # their time did not count while the process was starting
                     child.held = {job: (held[0], held[1], now) for job, held in child.held.items()}
                 case ["broken", text]:
@@ -327,8 +331,7 @@ class Crew:
         if report.job in self._timed_out:
             verdict, reason = Verdict.TIMEOUT, self._timeout_words(held)
         if report.items and held[0].run_id is not None:
-            number, rest = report.items
-            items = [Item(*item) for item in rest]
+            number, items = report.items
             self.batch.emissions.append(Emission(report.job, report.attempt, held[0].run_id, number, items))
         if verdict is Verdict.UNSPENT:
             self.rest_for = max(self.rest_for, report.delay)
@@ -348,10 +351,10 @@ class Crew:
             report.delay if verdict is Verdict.LATER else 0.0,
         )
 
-    def _hear_items(self, child: Child, job: int, attempt: int, number: int, items: list[list[Any]]) -> None:
+    def _hear_items(self, child: Child, job: int, attempt: int, number: int, items: Any) -> None:
         held = child.held.get(job)
         if held is not None and held[0].run_id is not None:
-            self.batch.emissions.append(Emission(job, attempt, held[0].run_id, number, [Item(*item) for item in items]))
+            self.batch.emissions.append(Emission(job, attempt, held[0].run_id, number, items))
 
     def acknowledge(self, emissions: Iterable[Emission], refusals: Mapping[int, Refusal]) -> None:
         """Tells producers that their items are in the ledger, or why not."""

@@ -35,7 +35,7 @@ class Emission(NamedTuple):
     attempt: int
     run: int
     number: int
-    items: Sequence[Item]
+    items: Sequence[Item]  # or lists of the same, as they came over the wire
 
 
 _PRODUCERS = Sql(
@@ -47,12 +47,25 @@ _TARGETS = Sql(
     "SELECT e.upstream_id, s.id, s.name, s.task_id, s.queue_id, s.pool FROM gm_edge e"
     " JOIN gm_stage s ON s.id = e.downstream_id WHERE e.upstream_id {in ids} AND s.each ORDER BY s.id"
 )
-_ADD = Sql(
+_ADD = (
     "INSERT INTO gm_job (run_id, stage_id, parent_id, parent_attempt, task_id, queue_id, pool, priority, key, args, state,"
-    f" ready, created_at) SELECT f.run, f.stage, f.parent, f.number, f.task, f.queue, f.pool, f.urgency, f.path, f.args,"
-    f" {State.QUEUED:d}, {{next}}, {{now}} FROM {{rows f: run bigint, stage bigint, parent bigint, number int, task int,"
-    " queue int, pool smallint, urgency smallint, path text, args text} WHERE true"
-    " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING stage_id, key"
+    f" ready, created_at) SELECT %s, {State.QUEUED:d}, {{next}}, {{now}} FROM {{rows f: %s}} WHERE true"
+    " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING key, stage_id"
+)
+_ADD_ANY = Sql(  # items of many producers, each row with all that it needs
+    _ADD
+    % (
+        "f.run, f.stage, f.parent, f.number, f.task, f.queue, f.pool, f.urgency, f.path, f.args",
+        "path text, args text, run bigint, stage bigint, parent bigint, number int, task int, queue int, pool smallint,"
+        " urgency smallint",
+    )
+)
+_ADD_ALIKE = Sql(  # many items of one producer for one stage
+    _ADD
+    % (
+        ":run, CAST(:stage AS bigint), CAST(:parent AS bigint), :number, :task, :queue, :pool, :urgency, f.path, f.args",
+        "path text, args text",
+    )
 )
 _THERE = Sql(
     "SELECT j.stage_id, j.key, j.parent_id, j.parent_attempt FROM gm_job j"
@@ -84,7 +97,7 @@ def add_items(tx: Tx, worker: int, emissions: Sequence[Emission], runs: flow.Loc
     for row in tx.all(_TARGETS, ids=sorted({p.stage_id for p in producers.values()})) if producers else ():
         targets.setdefault(row.upstream_id, []).append(row)
     refused: dict[int, Refusal] = {}
-    rows: list[tuple[Any, ...]] = []
+    news: list[_News] = []
     last: dict[int, int] = {}
     for emission in emissions:
         producer = producers.get(emission.job)
@@ -94,27 +107,34 @@ def add_items(tx: Tx, worker: int, emissions: Sequence[Emission], runs: flow.Loc
             refused[emission.job] = Refusal("the run is being stopped", stopped=True)
         elif _position(emission) > producer.emitted:  # else it is here already: its commit got no answer
             last[emission.job] = max(last.get(emission.job, 0), _position(emission))
-            rows += _rows(emission, producer, targets.get(producer.stage_id, []), runs[emission.run].priority)
-    if rows:
-        refused.update(_add(tx, rows))
+            priority = runs[emission.run].priority
+            news += [_news(emission, producer, to, priority) for to in targets.get(producer.stage_id, ())]
+    refused.update(_add(tx, news))
+    if last:
         tx.run(_EMITTED, f=sorted(last.items()))
     return refused
+
+
+class _News(NamedTuple):
+    """Items of one producer for one stage."""
+
+    rows: list[tuple[str, str | None]]  # path, arguments
+    alike: dict[str, int]  # what they have in common; in the order in which _ADD_ANY has it
+
+    @property
+    def stage(self) -> int:
+        return self.alike["stage"]
+
+
+def _news(emission: Emission, producer: Any, to: Any, priority: int) -> _News:
+    rows = [(_path(producer, key), args) for key, args, stage in emission.items if stage is None or stage == to.name]
+    alike = {"run": emission.run, "stage": to.id, "parent": producer.id, "number": producer.attempt}
+    return _News(rows, alike | {"task": to.task_id, "queue": to.queue_id, "pool": to.pool, "urgency": priority})
 
 
 def _position(emission: Emission) -> int:
     """Grows with every batch, and with every attempt."""
     return emission.attempt << 32 | emission.number
-
-
-def _rows(emission: Emission, producer: Any, targets: Sequence[Any], priority: int) -> list[tuple[Any, ...]]:
-    rows = []
-    for item in emission.items:
-        path = _path(producer, item.key)
-        for to in targets:
-            if item.stage is None or item.stage == to.name:
-                origin = (emission.run, to.id, producer.id, producer.attempt)
-                rows.append((*origin, to.task_id, to.queue_id, to.pool, priority, path, item.args))
-    return rows
 
 
 def _path(producer: Any, key: str) -> str:
@@ -124,25 +144,44 @@ def _path(producer: Any, key: str) -> str:
     return f"{producer.key}/{key}" if producer.key else key
 
 
-def _add(tx: Tx, rows: list[tuple[Any, ...]]) -> dict[int, Refusal]:
-    wanted = {(row[1], row[8]): row for row in rows}
-    twice = {row[2]: Refusal(_TWICE.format(row[8])) for row in rows if wanted[row[1], row[8]] is not row}
-    added = [tuple(row) for row in tx.all(_ADD, f=list(wanted.values()))]
-    if len(added) < len(wanted):
-        again: list[tuple[int, str, int]] = []
-        for stage, path, parent, attempt in tx.all(_THERE, f=sorted(set(wanted) - set(added))):
-            emitter = wanted[stage, path]
-            if parent != emitter[2] or attempt == emitter[3]:
-                twice[emitter[2]] = Refusal(_TWICE.format(path))
-            else:
-                again.append((stage, path, emitter[3]))
-        if again:
-            tx.run(_AGAIN, f=again)
+_MANY = 20  # items of one producer that are worth a statement of their own
+
+
+def _add(tx: Tx, news: Sequence[_News]) -> dict[int, Refusal]:
+    added: set[tuple[str, int]] = set()
+    for new in news:
+        if len(new.rows) >= _MANY:
+            added.update(tx.tuples(_ADD_ALIKE, f=new.rows, **new.alike))
+    few = [(*row, *new.alike.values()) for new in news if len(new.rows) < _MANY for row in new.rows]
+    if few:
+        added.update(tx.tuples(_ADD_ANY, f=few))
     if added:
-        tx.run(_GROW, f=sorted(Counter(stage for stage, _ in added).items()))
-    for row in rows:
-        tx.ring(row[5])
-    return twice
+        tx.run(_GROW, f=sorted(Counter(stage for _, stage in added).items()))
+    for new in news:
+        if new.rows:
+            tx.ring(new.alike["queue"])
+    return _twice(tx, news, added) if len(added) < sum(len(new.rows) for new in news) else {}
+
+
+def _twice(tx: Tx, news: Sequence[_News], added: set[tuple[str, int]]) -> dict[int, Refusal]:
+    """Some were there already: from an earlier attempt of the same producer that is right, otherwise an error."""
+    refused: dict[int, Refusal] = {}
+    again: list[tuple[int, str, int]] = []
+    seen: set[tuple[str, int]] = set()
+    there = {(path, new.stage) for new in news for path, _ in new.rows} - added
+    old = {(row.key, row.stage_id): row for row in tx.all(_THERE, f=sorted((s, p) for p, s in there))} if there else {}
+    for new in news:
+        parent, attempt = new.alike["parent"], new.alike["number"]
+        for path, _ in new.rows:
+            row = old.get((path, new.stage))
+            if (path, new.stage) in seen or (row and (row.parent_id != parent or row.parent_attempt == attempt)):
+                refused[parent] = Refusal(_TWICE.format(path))
+            elif row:
+                again.append((new.stage, path, attempt))
+            seen.add((path, new.stage))
+    if again:
+        tx.run(_AGAIN, f=again)
+    return refused
 
 
 _TWICE = "the key {!r} was emitted twice; keys must be unique within a stage"

@@ -15,7 +15,7 @@ from gristmill.ledger.claim import Taken, Want, take
 from gristmill.ledger.emit import Emission, Refusal, add_items
 from gristmill.ledger.finish import Completed, Outcome, Verdict, forget_claims, runs_of, settle
 from gristmill.ledger.hold import hold
-from gristmill.ledger.store import Tx
+from gristmill.ledger.store import Tx, repeatable
 
 
 @dataclass
@@ -51,6 +51,7 @@ class Exchanged(NamedTuple):
     taken: Taken
 
 
+@repeatable  # outcomes are fenced, batches of items numbered, and claims that nobody knows of are released as strays
 def exchange(
     tx: Tx, worker: int, batch: Batch, wants: Sequence[Want] = (), room: Mapping[int, int] = MappingProxyType({})
 ) -> Exchanged:

@@ -89,7 +89,13 @@ class Tx:
         self.rung.add(DELAYED if delayed else queue)
 
 
-Verb = Callable[Concatenate[Tx, P], T]
+_V = TypeVar("_V", bound=Callable[..., Any])
+
+
+def repeatable(verb: _V) -> _V:
+    """Marks a verb that may run twice without harm: nobody has to find out what became of a lost commit."""
+    verb.repeatable = True  # type: ignore[attr-defined]
+    return verb
 
 
 class Ledger:
@@ -143,14 +149,15 @@ class Ledger:
                 result = verb(tx, *args, **kwargs)
                 if tx.rung and self.announcer:
                     self.announcer.before_commit(connection, tx.rung)
-                xid = None if self.is_sqlite else connection.exec_driver_sql(_XID).scalar()
+                repeatable = self.is_sqlite or getattr(verb, "repeatable", False)
+                xid = None if repeatable else connection.exec_driver_sql(_XID).scalar()
             except BaseException:
                 _rollback(connection)
                 raise
             try:
                 connection.commit()
             except exc.DBAPIError as error:
-                if not (error.connection_invalidated and self._committed(xid)):
+                if xid is None or not (error.connection_invalidated and self._committed(xid)):
                     _rollback(connection)
                     raise
         if tx.rung and self.announcer:

@@ -68,11 +68,14 @@ class Parameter:
     required: bool
 
     @cached_property
-    def adapter(self) -> Any:
-        """pydantic's converter for the hint; None where JSON is what the function wants anyway."""
-        if self.hint is Any or self.hint in _PLAIN:
-            return None
+    def converter(self) -> Any:
+        """pydantic's converter for the hint."""
         return _adapter(self.hint)
+
+    @property
+    def adapter(self) -> Any:
+        """The same; None where JSON is what the function wants anyway."""
+        return None if self.hint is Any or self.hint in _PLAIN else self.converter
 
     def check(self, value: Any, where: str) -> Any:
         """The value as JSON can carry it, or a clear error."""
@@ -81,8 +84,8 @@ class Parameter:
             return value
         import pydantic
 
-        adapter = _adapter(hint)
         try:
+            adapter = self.converter
             return adapter.dump_python(adapter.validate_python(value), mode="json")
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]

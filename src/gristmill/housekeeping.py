@@ -70,7 +70,8 @@ class Housekeeping:
 
     def _rescue(self, worker: int, *, gone: bool) -> None:
         jobs = self.ledger.do(workers.rescue, worker, gone)
-        log.warning("worker %d is %s: %d jobs taken back", worker, "gone" if gone else "lost", jobs)
+        if jobs is not None:
+            log.warning("worker %d is %s: %d jobs taken back", worker, "gone" if gone else "lost", jobs)
 
     def _release_strays(self, worker: int, held: set[int], now: float) -> None:
         strays = self.ledger.do(workers.release_strays_of, worker, held)

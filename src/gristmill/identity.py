@@ -13,16 +13,16 @@ def host() -> str:
 
 
 def born(pid: int) -> str | None:
-    """When and in which PID namespace a process started; None: there is no such process.
+    """When, in which boot and in which PID namespace a process started; None: there is no such process.
 
-    The start time tells a process from a later one with the same number, the namespace keeps containers apart that
-    share a host name.
+    The start tells a process from a later one with the same number; boot and namespace keep machines and containers
+    apart that share a host name. In ticks since the boot where there is /proc: a clock may be set, ticks may not.
     """
     try:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return None
-        return f"{_namespace()}:{process.create_time():.2f}"
+        return f"{_namespace()}:{_ticks(pid) or process.create_time():.2f}"
     except psutil.NoSuchProcess:
         return None
 
@@ -33,8 +33,16 @@ def gone(pid: int, birth: str) -> bool:
     return namespace == _namespace() and born(pid) != birth
 
 
+def _ticks(pid: int) -> float | None:
+    try:
+        return float(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
 def _namespace() -> str:
     try:
-        return str(Path("/proc/self/ns/pid").readlink())
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}:{Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return "-"

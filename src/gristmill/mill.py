@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -28,6 +29,7 @@ from gristmill.states import State
 from gristmill.worker import Until
 from gristmill.worker import Worker as Supervisor
 
+_BOUND = re.compile(r":(\w+)")
 _SCOPES = {"unfinished": 0, "queued": 1}
 
 
@@ -95,7 +97,7 @@ class Mill:
             self._plan(flow),
             _choice(IfActive, if_active, "if_active"),
         )
-        if started.raised:
+        if started.raised and level < Priority.LOW:
             while self.ledger.do(start.raise_jobs, started.run_id, int(level)):
                 pass
         run = self.run(started.run_id)
@@ -307,7 +309,7 @@ class Mill:
     ) -> list[Job]:
         """Jobs, newest first."""
         where = _filters(
-            ("j.run_id = :run", run),
+            ("j.stage_id IN (SELECT id FROM gm_stage WHERE run_id = :run)", run),
             ("g.name = :stage", stage),
             ("s.name = :subject", subject),
             ("j.state = :state", _state(state)),
@@ -392,4 +394,5 @@ def _state(word: str | None) -> int | None:
 
 
 def _filters(*conditions: tuple[str, Any]) -> dict[str, dict[str, Any]]:
-    return {clause: {clause.rpartition(":")[2]: value} for clause, value in conditions if value is not None}
+    """Clauses of fixed text, each with the one value that it binds; those without a value are left out."""
+    return {clause: {_BOUND.findall(clause)[0]: value} for clause, value in conditions if value is not None}

@@ -17,7 +17,6 @@ from gristmill.settings import DEFAULT_QUEUE, NAME_LIMIT
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_F = Callable[P, R]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9][A-Za-z0-9_-]*)*")
 _RESERVED = frozenset({"all", "none", "gristmill"})

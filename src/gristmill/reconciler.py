@@ -25,7 +25,10 @@ class Reconciler:
         found: list[Repair] = []
         if subject is None:
             found += self._workers(mend)
-            found += self.ledger.do(repair.repair_orphans, mend)
+            while orphans := self.ledger.do(repair.repair_orphans, mend):
+                found += orphans
+                if not mend:
+                    break
             found += self.ledger.do(repair.repair_line, mend)
         with self.ledger.reading() as tx:
             runs = repair.active_runs(tx, subject)

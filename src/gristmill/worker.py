@@ -29,7 +29,7 @@ from gristmill.housekeeping import Housekeeping
 from gristmill.identity import born, host
 from gristmill.ledger import read, workers
 from gristmill.ledger.claim import Claimed, Taken, Want
-from gristmill.ledger.emit import Refusal
+from gristmill.ledger.emit import Refusal, SomeTwice
 from gristmill.ledger.exchange import Batch, Exchanged, exchange, refused
 from gristmill.ledger.finish import Outcome, SomeRefused, Verdict, begin, report_progress
 from gristmill.ledger.store import DELAYED, Ledger
@@ -129,7 +129,6 @@ class Worker:
         if now >= self.crew.lease_deadline and self.crew.children:
             log.warning("the database was out of reach until the lease ended: its jobs are stopped")
             self.crew.kill_all()
-            self.id = 0
         due += [self._offline_until] if self._offline_until > now else [self._beat_at, self._house_at]
         due += [self._report_at] if self.crew.progress else []
         due += [self._rest_until] if self.appetite.look and self._rest_until > now else []
@@ -286,15 +285,15 @@ class Worker:
             log.warning("%d outcomes were refused: the jobs were no longer this worker's", len(done.late))
         self.crew.acknowledge(self._pending.emissions, done.refused_items)
         self._pending = Batch()
-        if wants:
+        if done.taken is not None:
             self._took(done.taken, room)
 
     def _exchange(self, wants: Sequence[Want], room: Mapping[int, int]) -> Exchanged:
         try:
             try:
                 return self.ledger.do(exchange, self.id, self._pending, wants, room)
-            except SomeRefused:
-                return self.ledger.do(exchange, self.id, self._pending.spelled_out())
+            except (SomeRefused, SomeTwice):
+                return self.ledger.do(exchange, self.id, self._pending.spelled_out(), wants, room)
         except Unavailable:
             raise
         except DatabaseError:
@@ -307,7 +306,7 @@ class Worker:
         late: list[int] = []
         for emission in batch.emissions:
             try:
-                refused_items.update(self.ledger.do(exchange, self.id, Batch([emission])).refused_items)
+                refused_items.update(self.ledger.do(exchange, self.id, Batch([emission], careful=True)).refused_items)
             except Unavailable:
                 raise
             except DatabaseError as error:
@@ -323,22 +322,23 @@ class Worker:
                 plain = Outcome(*outcome[:3], Verdict.PERMANENT, reason=f"the database refused its outcome: {error}"[:500])
                 late += self.ledger.do(exchange, self.id, Batch(outcomes=[plain])).late
         self.ledger.do(exchange, self.id, Batch(ended_claims=batch.ended_claims))
-        return Exchanged(refused_items, late, Taken(None, [], []))
+        return Exchanged(refused_items, late, None)
 
     def _took(self, taken: Taken, room: Mapping[int, int]) -> None:
         """Hands new jobs to the children."""
         more = self.appetite.took(taken, room)
         if not taken.jobs:
             return
+        assert taken.claim is not None
         self._learn(taken.jobs)
-        jobs = self._refuse(taken)
-        if jobs and taken.claim is not None:
-            self.crew.give(taken.claim, self.appetite.in_turn(jobs))
+        self.crew.accept(taken.claim, len(taken.jobs))
+        jobs = self._turn_away(taken.claim, taken.jobs)
+        self.crew.give(taken.claim, self.appetite.in_turn(jobs))
         if SYNC in more:
             self.crew.grow()
         new = {job.run_id for job in jobs if job.run_id is not None} - self._begun
         if new:
-            self.ledger.do(begin, sorted(new))
+            self.ledger.do(begin, self.id, sorted(new))
             self._begun = self._begun & self.crew.known.runs.keys() | new
 
     def _grow(self) -> None:
@@ -364,14 +364,14 @@ class Worker:
             known.runs.update(read.run_infos(tx, runs))
             known.stages.update(read.stage_infos(tx, stages))
 
-    def _refuse(self, taken: Taken) -> list[Claimed]:
+    def _turn_away(self, claim: int, jobs: list[Claimed]) -> list[Claimed]:
         """Jobs of stopped runs end here; those of tasks that this application does not know go back for a while."""
         tasks = self.crew.tasks
         unknown = {t for t, info in self.crew.known.tasks.items() if tasks is not None and info.name not in tasks}
         if not unknown and not self.house.stopping:
-            return taken.jobs
+            return jobs
         turned_away: list[Outcome] = []
-        for job in taken.jobs:
+        for job in jobs:
             name = self.crew.known.tasks[job.task_id].name
             if job.run_id in self.house.stopping:
                 turned_away.append(Outcome(job.id, job.attempt, job.run_id, Verdict.CANCELLED))
@@ -380,11 +380,9 @@ class Worker:
                 later = Outcome(job.id, job.attempt, job.run_id, Verdict.LATER, reason=reason, delay=_UNKNOWN_TASK)
                 turned_away.append(later)
                 log.warning("%s; job %d goes back for %g s", reason, job.id, _UNKNOWN_TASK)
-        if not turned_away or taken.claim is None:
-            return taken.jobs
-        self.crew.refuse(taken.claim, turned_away)
+        self.crew.turn_away(claim, turned_away)
         ids = {outcome.job for outcome in turned_away}
-        return [job for job in taken.jobs if job.id not in ids]
+        return [job for job in jobs if job.id not in ids]
 
     def _report(self, now: float) -> None:
         if now < self._report_at or not self.crew.progress:
@@ -414,8 +412,11 @@ class Worker:
             return False
         if self.appetite.look or self.crew.held or self.crew.batch or self._pending or not self.appetite.queues:
             return False
-        with self.ledger.reading() as tx:
-            return self.house.nothing_left(tx, self.appetite.open_queues(), until == "drained")
+        try:
+            with self.ledger.reading() as tx:
+                return self.house.nothing_left(tx, self.appetite.open_queues(), until == "drained")
+        except Unavailable:
+            return False
 
     def _finish(self) -> None:
         """Whatever happens, no child is left and nothing is held."""

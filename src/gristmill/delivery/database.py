@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +14,7 @@ from sqlalchemy import Connection
 
 from gristmill.delivery.protocol import ALL, Bell, Delivery
 from gristmill.errors import Unavailable
-from gristmill.ledger.store import Ledger
+from gristmill.ledger.store import Ledger, connect_defaults
 
 CHANNEL = "gristmill"
 _ATOMIC = 4000  # bytes that a pipe takes whole, and that a notification holds
@@ -36,7 +37,7 @@ class PipeDelivery:
         message = b"".join(b"%d\n" % queue for queue in queues)
         if len(message) > _ATOMIC:
             message = b"%d\n" % ALL
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # it is committed: nothing that happens here may look like a failure
             for path in list(os.scandir(self._folder)):
                 _ring(path.path, message)
 
@@ -47,12 +48,12 @@ class PipeDelivery:
 def _ring(path: str, message: bytes) -> None:
     try:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        # Nobody reads: its worker died without tidying up.
-        with contextlib.suppress(OSError):
-            Path(path).unlink()
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # nobody reads: its worker died without tidying up
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
         return
-    with contextlib.suppress(BlockingIOError):  # full: it is ringing already
+    with contextlib.suppress(OSError):  # full: it is ringing already; or its worker left just now
         os.write(pipe, message)
     os.close(pipe)
 
@@ -108,7 +109,8 @@ class _NotifyBell:
         # A connection of its own, outside the pool: it must not be handed to anyone else.
         arguments, options = ledger.engine.dialect.create_connect_args(ledger.url)
         try:
-            self._connection: Any = psycopg.connect(*arguments, **options, autocommit=True, connect_timeout=5)
+            how: dict[str, Any] = {**options, **connect_defaults(ledger.url)}
+            self._connection: Any = psycopg.connect(*arguments, **how, autocommit=True)
             self._connection.execute(f"LISTEN {CHANNEL}")
             self._number: int = self._connection.fileno()  # a connection that is lost does not tell it any more
         except psycopg.Error as error:

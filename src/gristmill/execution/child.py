@@ -136,6 +136,13 @@ class Child:
 # ---- the thread that listens
 
 
+def watch_lease(status: Status) -> None:
+    """Ends this process when its lease is over: whatever runs here is someone else's then. Waits for nothing else."""
+    while (left := status.deadline() - time.monotonic()) > 0:
+        time.sleep(min(left, 1.0))
+    os._exit(LEASE_OVER)
+
+
 def listen(child: Child, unpacker: Unpacker, early: list[list[Any]]) -> None:
     """Reads messages until the supervisor is gone; then so is this process. `early`: what came with the set-up."""
     try:
@@ -143,10 +150,7 @@ def listen(child: Child, unpacker: Unpacker, early: list[list[Any]]) -> None:
             _hear(child, message)
         while True:
             patience = 0.05 if child.emitters else 0.25 if child.telling() else 1.0
-            patience = max(0.0, min(patience, child.status.deadline() - time.monotonic()))
             readable, _, _ = select.select([child.link], [], [], patience)
-            if time.monotonic() > child.status.deadline():
-                os._exit(LEASE_OVER)  # whatever runs here is someone else's now
             for emitter in list(child.emitters.values()):
                 emitter.flush_if_old()
             for ctx in child.telling():
@@ -452,6 +456,7 @@ def main() -> None:
     tasks = child.registry.tasks
     child.send("hello", sorted(tasks), any(task.is_async for task in tasks.values()))
     threading.Thread(target=listen, args=(child, unpacker, messages[1:]), daemon=True, name="gristmill-listener").start()
+    threading.Thread(target=watch_lease, args=(status,), daemon=True, name="gristmill-lease").start()
     if setup["async"]:
         logging.getLogger().addHandler(_JobLog())
         asyncio.run(work_async(child))

@@ -43,7 +43,6 @@ class Child:
         self.alone = False
         self.recalled = False
         self.broken: str | None = None
-        self.tasks: set[str] | None = None
         self._out = bytearray()
         self._unpacker = Unpacker()
         status = make_file()

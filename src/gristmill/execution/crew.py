@@ -78,6 +78,7 @@ class Crew:
         self.progress: dict[tuple[int, int], str] = {}
         self.rest_for = 0.0  # a job asked for a pause of this worker: seconds
         self.broken: str | None = None
+        self.tasks: set[str] | None = None  # that the application knows; None until a child has loaded it
         self.has_async = True  # as far as is known: has the application async functions?
         self.lease_deadline = time.monotonic() + settings.lease
         self._claim_left: dict[int, int] = {}
@@ -91,11 +92,6 @@ class Crew:
     @property
     def held(self) -> int:
         return sum(len(child.held) for child in self.children)
-
-    @property
-    def tasks(self) -> set[str] | None:
-        """The tasks that the application knows; None until a child has loaded it."""
-        return next((child.tasks for child in self.children if child.tasks is not None), None)
 
     def forget_idle_runs(self) -> None:
         """Keeps what is known about runs and stages from growing for ever. Children remember on their own."""
@@ -119,7 +115,7 @@ class Crew:
         if pool == SYNC:
             return sum(1 for child in self._free(SYNC) if not child.held)
         free = self._free(ASYNC)
-        if not self.has_async:
+        if self.tasks is None or not self.has_async:
             return 0
         if not free and not any(c.is_async and not c.alone for c in self.children):
             return 1  # the first one makes the child
@@ -138,8 +134,9 @@ class Crew:
         return min(cap, _MISTRUST * cost.seen) if cost else 0
 
     def cost(self, queue: int) -> float:
+        """Seconds that a job of this queue takes; an hour while nothing is known, so that nothing is put behind it."""
         cost = self.costs.get(queue)
-        return cost.seconds if cost else float("inf")
+        return cost.seconds if cost else 3600.0
 
     def _free(self, pool: int) -> list[Child]:
         return [
@@ -150,7 +147,13 @@ class Crew:
             and not (child.retiring or child.alone or child.recalled or child in self._doomed)
             and len(child.held) < (self._settings.batch if pool == SYNC else self._settings.async_slots)
             and self._jobs_left(child) > 0
+            and not (pool == SYNC and self._busy(child))
         ]
+
+    def _busy(self, child: Child) -> bool:
+        """Is it on a job that takes longer than children may work in advance? Then nothing is put behind that."""
+        current = child.current()
+        return current is not None and time.monotonic() - current[1] > self._settings.prefetch
 
     def _jobs_left(self, child: Child) -> int:
         """How many more jobs this child may be given before it is replaced."""
@@ -162,11 +165,7 @@ class Crew:
         if not child.held:
             child.queues.clear()
             return 0.0
-        return len(child.held) * max(self._known_cost(queue) for queue in child.queues)
-
-    def _known_cost(self, queue: int) -> float:
-        cost = self.costs.get(queue)
-        return cost.seconds if cost else 3600.0
+        return len(child.held) * max(self.cost(queue) for queue in child.queues)
 
     # ---- giving
 
@@ -190,7 +189,6 @@ class Crew:
 
     def give(self, claim: int, jobs: Sequence[Claimed]) -> None:
         """Deals claimed jobs out to the children."""
-        self._claim_left[claim] = len(jobs)
         now = time.monotonic()
         plain = [job for job in jobs if job.pool == SYNC]
         free = self._free(SYNC)
@@ -227,7 +225,7 @@ class Crew:
             load, n = line[0]
             some = jobs[first : first + step]
             shares[n] += some
-            heapq.heapreplace(line, (load + len(some) * self._known_cost(some[0].queue_id), n))
+            heapq.heapreplace(line, (load + len(some) * self.cost(some[0].queue_id), n))
         return shares
 
     def _hand(self, child: Child, jobs: Sequence[Claimed], claim: int, now: float) -> None:
@@ -256,9 +254,12 @@ class Crew:
         for job in jobs:
             self._end(claim, Outcome(job.id, job.attempt, job.run_id, Verdict.RELEASED))
 
-    def refuse(self, claim: int, outcomes: Sequence[Outcome]) -> None:
+    def accept(self, claim: int, jobs: int) -> None:
+        """So many jobs came with this claim; it ends when the last of them has left this crew's hands."""
+        self._claim_left[claim] = jobs
+
+    def turn_away(self, claim: int, outcomes: Sequence[Outcome]) -> None:
         """Jobs that were claimed but will not be run here."""
-        self._claim_left[claim] = self._claim_left.get(claim, 0) + len(outcomes)
         for outcome in outcomes:
             self._end(claim, outcome)
 
@@ -279,8 +280,8 @@ class Crew:
                 case ["returned", jobs]:
                     self._hear_returned(child, jobs)
                 case ["hello", tasks, has_async]:
-                    child.ready, child.tasks = True, set(tasks)
-                    self.has_async = has_async
+                    child.ready = True
+                    self.tasks, self.has_async = set(tasks), has_async
                     now = time.monotonic()  # their time did not count while the process was starting
                     child.held = {job: (held[0], held[1], now) for job, held in child.held.items()}
                 case ["broken", text]:
@@ -318,8 +319,11 @@ class Crew:
         """What jobs take; of children that hold jobs of several queues, as if all took the same."""
         child.finished += len(starts)
         if not child.is_async:
+            seconds = at - min(starts)
+            exception = len(starts) == 1 and seconds > _STUCK  # a long job among short ones: a recall sees to it
             for queue in child.queues:
-                seconds = at - min(starts)
+                if exception and queue in self.costs:
+                    continue
                 self.costs.setdefault(queue, Cost(seconds / len(starts), 0)).learn(seconds, len(starts))
         child.recalled = child.recalled and bool(child.held)
         if child.alone and not child.held:
@@ -370,6 +374,7 @@ class Crew:
         for job in jobs:
             if held := child.held.pop(job, None):
                 self._end(held[1], Outcome(job, held[0].attempt, held[0].run_id, Verdict.RELEASED))
+        child.recalled = child.recalled and bool(child.held)
 
     def _end(self, claim: int, outcome: Outcome) -> None:
         """The one place where a job leaves this crew's hands."""
@@ -525,7 +530,7 @@ class Crew:
         doomed = self._doomed.pop(child, None)
         current = child.current()
         how, log = child.died(), child.output()
-        if not (child.ready or doomed or self.broken):
+        if not (child.ready or doomed or self.tasks is not None):
             self.broken = f"{how}\n{log or ''}"
         if child.process.returncode == LEASE_OVER:
             doomed = doomed or (None, Verdict.RELEASED, "")

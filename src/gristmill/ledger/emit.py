@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from sqlalchemy.exc import IntegrityError
+
 from gristmill.ledger import flow
 from gristmill.ledger.hold import hold
 from gristmill.ledger.sql import Sql
@@ -47,11 +49,11 @@ _TARGETS = Sql(
     "SELECT e.upstream_id, s.id, s.name, s.task_id, s.queue_id, s.pool FROM gm_edge e"
     " JOIN gm_stage s ON s.id = e.downstream_id WHERE e.upstream_id {in ids} AND s.each ORDER BY s.id"
 )
-_ADD = (
+_INSERT = (
     "INSERT INTO gm_job (run_id, stage_id, parent_id, parent_attempt, task_id, queue_id, pool, priority, key, args, state,"
     f" ready, created_at) SELECT %s, {State.QUEUED:d}, {{next}}, {{now}} FROM {{rows f: %s}} WHERE true"
-    " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING key, stage_id"
 )
+_ADD = _INSERT + " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING key, stage_id"
 _ADD_ANY = Sql(  # items of many producers, each row with all that it needs
     _ADD
     % (
@@ -60,13 +62,12 @@ _ADD_ANY = Sql(  # items of many producers, each row with all that it needs
         " urgency smallint",
     )
 )
-_ADD_ALIKE = Sql(  # many items of one producer for one stage
-    _ADD
-    % (
-        ":run, CAST(:stage AS bigint), CAST(:parent AS bigint), :number, :task, :queue, :pool, :urgency, f.path, f.args",
-        "path text, args text",
-    )
+_ALIKE = (
+    ":run, CAST(:stage AS bigint), CAST(:parent AS bigint), :number, :task, :queue, :pool, :urgency, f.path, f.args",
+    "path text, args text",
 )
+_ADD_ALIKE = Sql(_ADD % _ALIKE)  # many items of one producer for one stage
+_ADD_NEW = Sql(_INSERT % _ALIKE)  # the same where none can be there already: a third faster
 _THERE = Sql(
     "SELECT j.stage_id, j.key, j.parent_id, j.parent_attempt FROM gm_job j"
     " JOIN {rows f: stage bigint, path text} ON j.stage_id = f.stage AND j.key = f.path"
@@ -90,8 +91,17 @@ def emit(tx: Tx, worker: int, emissions: Sequence[Emission]) -> dict[int, Refusa
     return add_items(tx, worker, emissions, flow.lock_runs(tx, [e.run for e in emissions]))
 
 
-def add_items(tx: Tx, worker: int, emissions: Sequence[Emission], runs: flow.LockedRuns) -> dict[int, Refusal]:
-    """The same for a caller that has locked the worker's row and the runs."""
+PATH_LIMIT = 2500  # bytes: paths are indexed, and PostgreSQL's index rows end at 2,704
+
+
+class SomeTwice(Exception):
+    """Items that should have been new were there already. The caller asks again, carefully, to learn which."""
+
+
+def add_items(
+    tx: Tx, worker: int, emissions: Sequence[Emission], runs: flow.LockedRuns, *, careful: bool = True
+) -> dict[int, Refusal]:
+    """The same for a caller that has locked the worker's row and the runs. Not `careful`: may raise SomeTwice."""
     producers = {row.id: row for row in tx.all(_PRODUCERS, worker=worker, ids=[e.job for e in emissions])}
     targets: dict[int, list[Any]] = {}
     for row in tx.all(_TARGETS, ids=sorted({p.stage_id for p in producers.values()})) if producers else ():
@@ -107,9 +117,12 @@ def add_items(tx: Tx, worker: int, emissions: Sequence[Emission], runs: flow.Loc
             refused[emission.job] = Refusal("the run is being stopped", stopped=True)
         elif _position(emission) > producer.emitted:  # else it is here already: its commit got no answer
             last[emission.job] = max(last.get(emission.job, 0), _position(emission))
+            if any(len(_path(producer, item[0]).encode()) > PATH_LIMIT for item in emission.items):
+                refused[emission.job] = Refusal(f"an item's path is over {PATH_LIMIT} bytes; use shorter keys")
+                continue
             priority = runs[emission.run].priority
             news += [_news(emission, producer, to, priority) for to in targets.get(producer.stage_id, ())]
-    refused.update(_add(tx, news))
+    refused.update(_add(tx, news, careful))
     if last:
         tx.run(_EMITTED, f=sorted(last.items()))
     return refused
@@ -119,6 +132,7 @@ class _News(NamedTuple):
     """Items of one producer for one stage."""
 
     rows: list[tuple[str, str | None]]  # path, arguments
+    first: bool  # there was no earlier attempt that could have emitted them
     alike: dict[str, int]  # what they have in common; in the order in which _ADD_ANY has it
 
     @property
@@ -129,7 +143,8 @@ class _News(NamedTuple):
 def _news(emission: Emission, producer: Any, to: Any, priority: int) -> _News:
     rows = [(_path(producer, key), args) for key, args, stage in emission.items if stage is None or stage == to.name]
     alike = {"run": emission.run, "stage": to.id, "parent": producer.id, "number": producer.attempt}
-    return _News(rows, alike | {"task": to.task_id, "queue": to.queue_id, "pool": to.pool, "urgency": priority})
+    first = producer.attempt == 1
+    return _News(rows, first, alike | {"task": to.task_id, "queue": to.queue_id, "pool": to.pool, "urgency": priority})
 
 
 def _position(emission: Emission) -> int:
@@ -147,11 +162,14 @@ def _path(producer: Any, key: str) -> str:
 _MANY = 20  # items of one producer that are worth a statement of their own
 
 
-def _add(tx: Tx, news: Sequence[_News]) -> dict[int, Refusal]:
+def _add(tx: Tx, news: Sequence[_News], careful: bool) -> dict[int, Refusal]:
     added: set[tuple[str, int]] = set()
     for new in news:
-        if len(new.rows) >= _MANY:
+        if len(new.rows) >= _MANY and (careful or not new.first):
             added.update(tx.tuples(_ADD_ALIKE, f=new.rows, **new.alike))
+        elif len(new.rows) >= _MANY:
+            _add_new(tx, new)
+            added.update((path, new.stage) for path, _ in new.rows)
     few = [(*row, *new.alike.values()) for new in news if len(new.rows) < _MANY for row in new.rows]
     if few:
         added.update(tx.tuples(_ADD_ANY, f=few))
@@ -161,6 +179,13 @@ def _add(tx: Tx, news: Sequence[_News]) -> dict[int, Refusal]:
         if new.rows:
             tx.ring(new.alike["queue"])
     return _twice(tx, news, added) if len(added) < sum(len(new.rows) for new in news) else {}
+
+
+def _add_new(tx: Tx, new: _News) -> None:
+    try:
+        tx.run(_ADD_NEW, f=new.rows, **new.alike)
+    except IntegrityError:
+        raise SomeTwice from None
 
 
 def _twice(tx: Tx, news: Sequence[_News], added: set[tuple[str, int]]) -> dict[int, Refusal]:

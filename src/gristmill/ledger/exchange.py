@@ -26,6 +26,7 @@ class Batch:
     completed: Completed = field(default_factory=Completed)
     outcomes: list[Outcome] = field(default_factory=list)
     ended_claims: list[int] = field(default_factory=list)
+    careful: bool = False  # take no short cuts: one of them was refused
 
     def __bool__(self) -> bool:
         return bool(self.emissions or self.completed or self.outcomes or self.ended_claims)
@@ -42,13 +43,14 @@ class Batch:
 
     def spelled_out(self) -> Batch:
         """The same with every plain completion as an outcome: slower, but each one is answered for itself."""
-        return Batch(self.emissions, Completed(), self.outcomes + self.completed.spelled_out(), self.ended_claims)
+        outcomes = self.outcomes + self.completed.spelled_out()
+        return Batch(self.emissions, Completed(), outcomes, self.ended_claims, careful=True)
 
 
 class Exchanged(NamedTuple):
     refused_items: dict[int, Refusal]  # producers that must stop, and why
     late: list[int]  # jobs that were not this worker's any more
-    taken: Taken
+    taken: Taken | None  # None: nothing was asked for
 
 
 @repeatable  # outcomes are fenced, batches of items numbered, and claims that nobody knows of are released as strays
@@ -57,13 +59,14 @@ def exchange(
 ) -> Exchanged:
     hold(tx, worker, leased=bool(wants))
     runs = flow.lock_runs(tx, {e.run for e in batch.emissions} | runs_of(batch.outcomes, batch.completed))
-    outcomes: Sequence[Outcome] = batch.outcomes
-    refused_items = add_items(tx, worker, batch.emissions, runs) if batch.emissions else {}
+    refused_items = add_items(tx, worker, batch.emissions, runs, careful=batch.careful) if batch.emissions else {}
+    outcomes = batch.outcomes
     if refused_items:
-        outcomes = [refused(o, refused_items[o.job]) if o.job in refused_items else o for o in outcomes]
+        batch = batch.spelled_out()
+        outcomes = [refused(o, refused_items[o.job]) if o.job in refused_items else o for o in batch.outcomes]
     late = settle(tx, worker, outcomes, batch.completed, runs) if outcomes or batch.completed else []
     forget_claims(tx, worker, batch.ended_claims)
-    taken = take(tx, worker, wants, room) if wants else Taken(None, [], [])
+    taken = take(tx, worker, wants, room) if wants else None
     return Exchanged(refused_items, late, taken)
 
 

@@ -98,7 +98,13 @@ _FAILURE = {
     Verdict.MEMORY: Failure.CRASH,
     Verdict.LOST: Failure.LOSS,
 }
-_CLASS = {Verdict.LOST: "worker_lost", Verdict.CANCELLED: None, Verdict.ERROR: None, Verdict.PERMANENT: None}
+_KIND = {
+    Verdict.TIMEOUT: "timeout",
+    Verdict.CRASH: "crash",
+    Verdict.MEMORY: "memory",
+    Verdict.LOST: "worker_lost",
+    Verdict.UNSPENT: "unspent",
+}
 _RETURNED = (Verdict.LATER, Verdict.UNSPENT, Verdict.RELEASED)
 
 # A CASE, since the planner must not guess how many rows are "in progress and held by this worker": it guesses one, reads
@@ -225,8 +231,9 @@ def _settle_others(
     return [o.job for o in outcomes if o.job not in done]
 
 
-def begin(tx: Tx, runs: Sequence[int]) -> None:
-    """Moves runs on from `queued`: a worker holds a job of theirs."""
+def begin(tx: Tx, worker: int, runs: Sequence[int]) -> None:
+    """Moves runs on from `queued`: this worker holds a job of theirs."""
+    hold(tx, worker)
     locked = flow.lock_runs(tx, runs)
     begin_runs(tx, [run.id for run in locked.values() if run.state == State.QUEUED])
 
@@ -238,6 +245,7 @@ def begin_runs(tx: Tx, runs: Sequence[int]) -> None:
 
 def report_progress(tx: Tx, worker: int, progress: Sequence[tuple[int, int, str]]) -> None:
     """Writes (job, attempt, JSON) of running jobs, fenced like everything else."""
+    hold(tx, worker)
     tx.run(_PROGRESS, worker=worker, f=progress)
 
 
@@ -290,7 +298,7 @@ def _delay(outcome: Outcome, failure: Failure | None, row: Any) -> float | None:
 
 def _kind(outcome: Outcome) -> str | None:
     """The class of a failure: the error's own, or ours (`timeout`, `crash`, `worker_lost`, …)."""
-    return _CLASS.get(outcome.verdict, outcome.verdict.value) or outcome.error_class
+    return _KIND.get(outcome.verdict) or outcome.error_class
 
 
 def _noteworthy(outcome: Outcome) -> bool:

@@ -223,7 +223,7 @@ def _left(stage: Mapping[str, Any]) -> int:
 
 
 def _outcome(stage: Mapping[str, Any], met: bool, stopping: bool) -> State:
-    if stopping and stage["cancelled"]:
+    if stopping and (stage["cancelled"] or not stage["total"]):
         return State.CANCELLED
     if not met:
         return State.FAILED

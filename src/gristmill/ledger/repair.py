@@ -79,12 +79,11 @@ def _recount(tx: Tx, run: int, stage: dict[str, Any], mend: bool) -> Iterator[Re
 
 
 def repair_orphans(tx: Tx, mend: bool, most: int = 1000) -> list[Repair]:
-    """Jobs in progress under a worker that is no longer active."""
+    """Jobs in progress under a worker that is no longer active; of one worker at a time, for the order of locks."""
     rows = tx.all(_ORPHANS, most=most)
-    if mend:
-        for worker in sorted({row.worker_id for row in rows}):
-            mine = [row for row in rows if row.worker_id == worker]
-            settle(tx, worker, [Outcome(row.id, row.attempt, row.run_id, Verdict.LOST) for row in mine])
+    rows = [row for row in rows if row.worker_id == rows[0].worker_id] if mend else rows
+    if rows and mend:
+        settle(tx, rows[0].worker_id, [Outcome(row.id, row.attempt, row.run_id, Verdict.LOST) for row in rows])
     return [Repair("release", f"job {row.id}", f"its worker {row.worker_id} is not active") for row in rows]
 
 

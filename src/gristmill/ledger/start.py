@@ -38,7 +38,7 @@ class PlannedStage(NamedTuple):
 class Started(NamedTuple):
     run_id: int
     created: bool
-    raised: bool = False  # the run that was joined got a higher priority; its jobs follow by `raise_jobs`
+    raised: bool = False  # the run that was joined may have jobs of a lower priority; they follow by `raise_jobs`
 
 
 class NewJob(NamedTuple):
@@ -107,8 +107,8 @@ def start(
         if if_active is IfActive.REFUSE:
             raise Refused(f"{pipeline} {subject!r} has an active run already: {active.id}")
         if if_active is IfActive.JOIN and active.stop is None:
-            raised = priority < active.priority
-            if raised:
+            raised = priority <= active.priority  # also when it was raised before: that caller may have died half-way
+            if priority < active.priority:
                 tx.run(_RAISE_RUN, run=active.id, priority=priority)
             return Started(active.id, created=False, raised=raised)
         waiting = tx.value(_UPDATE_WAITING, subject=number, priority=priority, args=args)

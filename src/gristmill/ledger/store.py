@@ -173,11 +173,12 @@ class Ledger:
                     status = connection.exec_driver_sql("SELECT pg_xact_status(%(xid)s::xid8)", {"xid": xid}).scalar()
                 if status != "in progress":
                     return status == "committed"
-            except exc.DBAPIError as error:
-                if time.monotonic() > deadline:
-                    raise Unavailable(
-                        f"{shown(self.url)}: the database went away during a commit, and it is unclear whether it holds"
-                    ) from error
+            except exc.DBAPIError:
+                pass  # not back yet
+            if time.monotonic() > deadline:
+                raise Unavailable(
+                    f"{shown(self.url)}: the database went away during a commit, and it is unclear whether it holds"
+                )
             time.sleep(0.05)
 
     @contextlib.contextmanager
@@ -272,7 +273,8 @@ def _explained(error: exc.DBAPIError, url: URL) -> DatabaseError:
     """The driver's error as ours: unavailable when the connection is gone, with the driver's own first line."""
     said = str(error.orig).strip().splitlines()
     message = f"the database {shown(url)}: {said[0] if said else type(error.orig).__name__}"
-    if error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError):  # lock_timeout too
+    too_much = str(getattr(error.orig, "sqlstate", None) or "").startswith("54")  # a limit of the program: no outage
+    if error.connection_invalidated or (isinstance(error, exc.OperationalError | exc.InterfaceError) and not too_much):
         return Unavailable(message)
     return DatabaseError(message)
 
@@ -293,11 +295,8 @@ def _rollback(connection: Connection) -> None:
         connection.rollback()
 
 
-def _postgres_engine(url: URL) -> Engine:
-    try:
-        import psycopg
-    except ImportError:
-        raise Invalid("PostgreSQL needs psycopg; run: pip install 'gristmill[postgres]'") from None
+def connect_defaults(url: URL) -> dict[str, Any]:
+    """Connection options that the URL does not give itself."""
     defaults: dict[str, Any] = {
         "connect_timeout": 5,
         "application_name": "gristmill",
@@ -307,9 +306,16 @@ def _postgres_engine(url: URL) -> Engine:
         "keepalives_interval": 1,
         "keepalives_count": 3,
     }
+    return {name: value for name, value in defaults.items() if name not in url.query}
+
+
+def _postgres_engine(url: URL) -> Engine:
+    try:
+        import psycopg
+    except ImportError:
+        raise Invalid("PostgreSQL needs psycopg; run: pip install 'gristmill[postgres]'") from None
     assert psycopg.paramstyle == "pyformat"
-    given = {name: value for name, value in defaults.items() if name not in url.query}
-    engine = create_engine(url, connect_args=given, pool_size=2, max_overflow=20)
+    engine = create_engine(url, connect_args=connect_defaults(url), pool_size=2, max_overflow=20)
 
     @event.listens_for(engine, "connect")
     def configure(dbapi: Any, record: Any) -> None:

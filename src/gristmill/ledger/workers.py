@@ -108,10 +108,13 @@ def on_host(tx: Tx, host: str) -> list[tuple[int, int, str]]:
     return [tuple(row) for row in tx.all(_ON_HOST, host=host)]
 
 
-def rescue(tx: Tx, worker: int, gone: bool = False) -> int:
-    """Declares a worker lost and takes its jobs back. `gone`: its process is known to be dead, lease or not."""
+def rescue(tx: Tx, worker: int, gone: bool = False) -> int | None:
+    """Declares a worker lost and takes its jobs back; says how many, None: it was not for us to do.
+
+    `gone`: its process is known to be dead, lease or not.
+    """
     if tx.one(_LOCK_WORKER, worker=worker, gone=gone) is None:
-        return 0  # it is back, or in the middle of a transaction, or someone else was faster
+        return None  # it is back, or in the middle of a transaction, or someone else was faster
     tx.run(_LOSE, worker=worker)
     lost = [Outcome(number, attempt, run, Verdict.LOST) for number, attempt, run in held_jobs(tx, worker)]
     settle(tx, worker, lost)

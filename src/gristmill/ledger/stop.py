@@ -24,6 +24,7 @@ _SWEEP = Sql(
     f" AND state = {State.QUEUED:d} {{skip}}}} RETURNING stage_id, state"
 )
 _JOB = Sql("SELECT id, run_id, stage_id, state, run_at, queue_id FROM gm_job WHERE id = :job")
+_LOCK_JOB = Sql("SELECT state, stage_id FROM gm_job WHERE id = :job {lock}")
 _CANCEL_QUEUED = Sql(
     f"UPDATE gm_job SET state = {State.CANCELLED:d}, ready = NULL, run_at = NULL, unique_key = NULL, finished_at = {{now}},"
     f" error = :reason WHERE id = :job AND state = {State.QUEUED:d} RETURNING stage_id, state"
@@ -105,6 +106,7 @@ def cancel_job(tx: Tx, job: int, *, by: str, reason: str | None = None) -> State
         raise NotFound(f"there is no job {job}")
     if row.run_id is not None:
         flow.lock_runs(tx, [row.run_id])
+    tx.one(_LOCK_JOB, job=job)  # between the next two it must not change hands
     changed = tx.all(_CANCEL_QUEUED, job=job, reason=reason or f"cancelled by {by}")
     was = State.QUEUED if changed else State.IN_PROGRESS
     if not changed and not tx.run(_ASK_CANCEL, job=job):
@@ -127,7 +129,7 @@ def requeue_job(tx: Tx, job: int, *, by: str) -> None:
             raise Refused(
                 f"job {job} belongs to a stage that is closed; start a new run, or requeue items while their stage is open"
             )
-        row = tx.one(_JOB, job=job)
+    row = tx.one(_LOCK_JOB, job=job)
     queue = tx.value(_NOW, job=job)
     if queue is None:
         queue = tx.value(_REQUEUE, job=job)

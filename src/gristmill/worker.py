@@ -407,6 +407,8 @@ class Worker:
             if not self._recalled:
                 self._recalled = True
                 self.crew.recall()
+                words = "stopping: %d running jobs have %g s to end; once more to stop at once"
+                log.info(words, self.crew.held, self.settings.grace)
             return waited > self.settings.grace or not (self.crew.held or self.crew.batch or self._pending)
         if until is None or self.id == 0 or self.crew.starting:
             return False

@@ -111,7 +111,7 @@ def route(ctx: Context) -> Iterator[Any]:
     yield "x", {"n": 1}, "left"
     yield "y", {"n": 2}, "right"
     yield "z", {"n": 3}
-    yield "x", {"n": 4}, "right"  # another stage's key is another item
+    yield "x", {"n": 4}, right  # another stage's key is another item
 
 
 @routed.stage(after=route, each=True)

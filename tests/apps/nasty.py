@@ -155,6 +155,15 @@ def close_every_descriptor(ctx: Context) -> None:
     os.closerange(0, 4096)
 
 
+@task(retries=QUICK)
+def write_to_every_descriptor(ctx: Context, length: int) -> None:
+    """Also to the one on which we talk to the supervisor: a message of that length which is no message."""
+    for descriptor in range(3, 100):
+        with contextlib.suppress(OSError):
+            os.write(descriptor, length.to_bytes(4, "big") + b"oops")
+    time.sleep(3600)
+
+
 @task(retries=Retries(0, delays=[0.01], crashes=1))
 def crash_once(ctx: Context) -> int:
     if ctx.attempt == 1:
@@ -459,11 +468,6 @@ def disable_logging(ctx: Context) -> None:
 @task
 def break_the_path(ctx: Context) -> None:
     sys.path.clear()
-
-
-@task
-def set_a_low_limit(ctx: Context) -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 @task

@@ -19,8 +19,8 @@ from gristmill.clock import FrozenClock, micros
 from gristmill.housekeeping import sweep_run
 from gristmill.ledger import queues, stop, workers
 from gristmill.ledger.claim import Claimed, Lane, Want, claim
-from gristmill.ledger.emit import Emission, Item, emit
-from gristmill.ledger.exchange import Batch, exchange
+from gristmill.ledger.emit import Emission, Item, SomeTwice
+from gristmill.ledger.exchange import Batch, Exchanged, exchange
 from gristmill.ledger.finish import Completed, Outcome, SomeRefused, Verdict, finish
 from gristmill.ledger.workers import Registration
 from gristmill.model import Run
@@ -124,17 +124,20 @@ class Player:
 
     def report(self, batch: Batch) -> list[int]:
         """Writes a batch as a worker does: all at once, and spelled out if some of it is refused."""
+        return self.exchange(batch).late
+
+    def exchange(self, batch: Batch) -> Exchanged:
         try:
-            return self.ledger.do(exchange, self.id, batch).late
-        except SomeRefused:
-            return self.ledger.do(exchange, self.id, batch.spelled_out()).late
+            return self.ledger.do(exchange, self.id, batch)
+        except (SomeRefused, SomeTwice):
+            return self.ledger.do(exchange, self.id, batch.spelled_out())
 
     def complete(self, *jobs: Claimed, result: str | None = None) -> list[int]:
         return self.report(Batch(completed=plain(*jobs, result=result)))
 
     def emit(self, job: Claimed, *items: str | Item) -> dict[int, str]:
         """Says which producers must stop (at most this one), and why."""
-        refused = self.ledger.do(emit, self.id, [self.batch_of(job, *items)])
+        refused = self.exchange(Batch(emissions=[self.batch_of(job, *items)])).refused_items
         return {producer: refusal.reason for producer, refusal in refused.items()}
 
     def batch_of(self, job: Claimed, *items: str | Item) -> Emission:

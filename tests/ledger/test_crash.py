@@ -101,7 +101,7 @@ def a_workers_whole_turn(play: Play) -> Scene:
     player = play.player()
     find = player.take_one()
     queue = play.queue_ids()["default"]
-    emissions = [player.batch_of(find, "x", "y")]
+    emissions = [player.batch_of(find, *(f"{n:02}" for n in range(25)))]
     return Scene("exchange", {"worker": player.id, "emissions": emissions, "outcomes": [end(find)], "queue": queue})
 
 

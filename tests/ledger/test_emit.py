@@ -9,7 +9,7 @@ from gristmill.errors import NotYours
 from gristmill.ledger import workers
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.emit import Item, emit
-from gristmill.ledger.exchange import Batch, exchange
+from gristmill.ledger.exchange import Batch
 from gristmill.ledger.finish import Verdict
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
@@ -153,6 +153,61 @@ def test_items_of_several_producers_go_in_one_transaction(opened: Open) -> None:
     assert keys(play, "image") == ["a/1", "b/1"]
 
 
+MANY = [f"k{n:03}" for n in range(50)]  # enough for the short cut that workers take with items of one producer
+
+
+def test_many_items_of_a_first_attempt_are_added_at_once(opened: Open) -> None:
+    play = opened(site())
+    player = play.player()
+    find = finding(play, player)
+    assert find.run_id is not None
+    assert player.emit(find, *MANY) == {}
+    assert (keys(play, "page"), play.counters(find.run_id, "page")[0]) == (MANY, 50)
+
+
+@pytest.mark.parametrize("batches", [[[*MANY, "k007"]], [MANY, ["k007"]], [MANY, MANY]], ids=["in one", "few", "many"])
+def test_among_many_items_too_a_key_twice_is_an_error_and_the_others_stay(opened: Open, batches: list[list[str]]) -> None:
+    play = opened(site())
+    player = play.player()
+    find = finding(play, player)
+    assert find.run_id is not None
+    refused = [player.emit(find, *batch) for batch in batches]
+    assert not any(refused[:-1])
+    assert "emitted twice" in refused[-1][find.id]
+    assert (keys(play, "page"), play.counters(find.run_id, "page")[0]) == (MANY, 50)
+
+
+def test_many_items_of_a_retry_that_were_there_already_are_a_no_op(opened: Open) -> None:
+    play = opened(site())
+    player = play.player()
+    find = finding(play, player)
+    assert find.run_id is not None
+    player.emit(find, *MANY[:30])
+    player.end(find, Verdict.RELEASED)
+    (again,) = (job for job in player.take() if job.id == find.id)
+    assert player.emit(again, *MANY) == {}
+    assert (keys(play, "page"), play.counters(find.run_id, "page")[0]) == (MANY, 50)
+
+
+def test_many_items_of_two_producers_that_collide_are_an_error_of_the_second(opened: Open) -> None:
+    play = opened(plan("two", left=step(), right=step(), page=each("left", "right")))
+    run = play.mill.start("two", "s")
+    player = play.player()
+    jobs = play.labelled(player.take())
+    assert player.emit(jobs["left"], *MANY) == {}
+    assert list(player.emit(jobs["right"], *MANY[:30], *[f"r{n}" for n in range(30)])) == [jobs["right"].id]
+    assert play.counters(run.id, "page")[0] == 80
+
+
+def test_a_path_that_no_index_can_hold_is_refused_by_name(opened: Open) -> None:
+    play = opened(plan("deep", find=step(), page=each("find"), image=each("page")))
+    play.mill.start("deep", "s")
+    player = play.player()
+    play.turn(player, {"find": ["\N{OLD PERSIAN SIGN A}" * 500]}, {})
+    (page,) = player.take()
+    assert "shorter keys" in player.emit(page, "\N{OLD PERSIAN SIGN A}" * 500)[page.id]
+
+
 def test_a_batch_that_is_sent_again_because_its_commit_got_no_answer_is_a_no_op(opened: Open) -> None:
     play = opened(site())
     player = play.player()
@@ -255,7 +310,7 @@ def test_the_last_items_and_the_end_are_one_transaction(opened: Open) -> None:
     player = play.player()
     find = finding(play, player)
     assert find.run_id is not None
-    done = play.ledger.do(exchange, player.id, last_words(player, find, "a", "b"))
+    done = player.exchange(last_words(player, find, "a", "b"))
     assert (done.refused_items, done.late) == ({}, [])
     assert play.stage_states(find.run_id) == {"find": "closed", "page": "sealed", "total": "waiting"}
 
@@ -264,7 +319,7 @@ def test_a_producer_whose_last_items_were_refused_has_failed(opened: Open) -> No
     play = opened(site())
     player = play.player()
     find = finding(play, player)
-    play.ledger.do(exchange, player.id, last_words(player, find, "a", "a"))
+    player.exchange(last_words(player, find, "a", "a"))
     job = play.mill.job(find.id)
     assert job.state == "failed"
     assert "emitted twice" in (job.error or "")
@@ -277,7 +332,7 @@ def test_a_producer_whose_run_was_ended_meanwhile_did_not_fail(opened: Open) -> 
     player = play.player()
     jobs = play.labelled(player.take())
     player.end(jobs["look"], Verdict.END_RUN, reason="unchanged")
-    play.ledger.do(exchange, player.id, last_words(player, jobs["find"], "a"))
+    player.exchange(last_words(player, jobs["find"], "a"))
     play.drain(player)
     ended = play.run(run)
     assert (play.mill.job(jobs["find"].id).state, ended.state, ended.reason) == ("cancelled", "completed", "unchanged")

@@ -324,7 +324,7 @@ def test_progress_is_written_while_a_job_runs_and_fenced(play: Play) -> None:
     job = player.take_one()
     play.ledger.do(report_progress, player.id, [(job.id, job.attempt, '{"done":3}')])
     assert play.mill.job(number).progress == {"done": 3}
-    for worker, attempt in ((player.id, 2), (player.id + 1, 1)):
+    for worker, attempt in ((player.id, 2), (play.player().id, 1)):
         play.ledger.do(report_progress, worker, [(job.id, attempt, '{"done":99}')])
         assert play.mill.job(number).progress == {"done": 3}
     player.end(job, progress='{"done":4}')

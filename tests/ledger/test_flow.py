@@ -381,7 +381,7 @@ def test_a_run_begins_with_the_first_end_at_the_latest(opened: Open) -> None:
     run = play.mill.start("chain", "s")
     assert (run.state, run.started_at) == ("queued", None)
     play.clock.advance(1)
-    play.ledger.do(begin, [run.id])
+    play.ledger.do(begin, play.player().id, [run.id])
     began = play.run(run)
     assert began.state == "in_progress"
     play.clock.advance(1)

@@ -193,7 +193,7 @@ def test_a_rescue_against_the_end_of_the_same_jobs(opened: Open) -> None:
 
         rescue = partial(play.ledger.do, workers.rescue, player.id)
         written, rescued = together(partial(finish_in_parts, player, jobs), rescue)
-        rescued += rescue()  # the first one may have met the worker in the middle of a transaction
+        rescued = (rescued or 0) + (rescue() or 0)  # the first one may have met the worker in the middle of a transaction
         assert written + rescued == 20
         assert play.counters(run.id, "page")[1] == written
         play.drain()
@@ -206,7 +206,8 @@ def test_two_rescues_of_one_worker_take_its_jobs_back_once(play: Play) -> None:
     player = play.player(lease=30)
     player.take()
     play.clock.advance(31)
-    assert sorted(times(4, lambda: play.ledger.do(workers.rescue, player.id))) == [0, 0, 0, 50]
+    rescued = times(4, lambda: play.ledger.do(workers.rescue, player.id))
+    assert [jobs for jobs in rescued if jobs is not None] == [50]
     assert play.value("SELECT max(losses) FROM gm_job") == 1
 
 

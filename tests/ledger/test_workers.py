@@ -101,7 +101,7 @@ def test_a_worker_that_is_back_in_time_is_not_rescued(play: Play, clock: FrozenC
     clock.advance(31)
     player.heartbeat(30)
     before = invariants.snapshot(play.ledger)
-    assert play.ledger.do(workers.rescue, player.id) == 0
+    assert play.ledger.do(workers.rescue, player.id) is None
     assert invariants.snapshot(play.ledger) == before
 
 
@@ -110,7 +110,7 @@ def test_a_second_rescue_finds_nothing(play: Play, clock: FrozenClock) -> None:
     player = play.player(lease=30)
     player.take()
     clock.advance(31)
-    assert [play.ledger.do(workers.rescue, player.id) for _ in range(2)] == [1, 0]
+    assert [play.ledger.do(workers.rescue, player.id) for _ in range(2)] == [1, None]
 
 
 def test_a_worker_whose_process_is_gone_is_rescued_without_waiting(play: Play) -> None:

@@ -23,7 +23,7 @@ from gristmill.worker import Worker
 from tests.servers import ROOT
 
 T = TypeVar("T")
-PATIENCE = 15.0  # a loaded machine; nothing that works takes nearly so long
+PATIENCE = 30.0  # a loaded machine; nothing that works takes nearly so long
 
 
 def eventually(condition: Callable[[], T | Literal[False] | None], what: str = "", within: float = PATIENCE) -> T:

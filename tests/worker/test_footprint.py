@@ -26,12 +26,12 @@ def test_an_idle_worker_costs_next_to_nothing(mill: Mill, database_url: str, tmp
         assert rss_mib(worker.pid) < 120
 
 
-def test_a_fan_out_does_not_grow_with_its_items(flows: Mill, database_url: str, folder: Path, tmp_path: Path) -> None:
+def test_a_fan_out_does_not_grow_with_its_items(lite_flows: Mill, sqlite_url: str, folder: Path, tmp_path: Path) -> None:
     items = 20_000
-    run = flows.start("wide", "books", args={"items": items, "folder": folder})
-    with worker_process(database_url, "flows", log=tmp_path / "log", slots=2) as worker:
+    run = lite_flows.start("wide", "books", args={"items": items, "folder": folder})
+    with worker_process(sqlite_url, "flows", log=tmp_path / "log", slots=2) as worker:
         producer = int(eventually(lambda: lines(folder / "producer"))[0])
-        eventually(lambda: flows.run(run.id).stage("leaf").total >= 1000)
+        eventually(lambda: lite_flows.run(run.id).stage("leaf").total >= 1000)
         at_first = {pid: rss_mib(pid) for pid in (worker.pid, producer)}
         peaks = dict(at_first)
 
@@ -41,10 +41,10 @@ def test_a_fan_out_does_not_grow_with_its_items(flows: Mill, database_url: str, 
                     peaks[pid] = max(peaks[pid], rss_mib(pid))
                 except psutil.NoSuchProcess:
                     continue
-            return flows.run(run.id).terminal
+            return lite_flows.run(run.id).terminal
 
         eventually(sampled, "the run ends", within=60)
-    ended = flows.run(run.id)
+    ended = lite_flows.run(run.id)
     assert (ended.state, ended.stage("leaf").completed) == ("completed", items)
     for pid, first in at_first.items():
         assert peaks[pid] - first < 40, "items are 40 MB of text: some are held, not all"

@@ -9,6 +9,7 @@ import pytest
 
 from gristmill import Mill
 from tests.apps import everyday
+from tests.apps.typed import Page
 from tests.worker.helpers import all_end, drain, eventually, lines, working
 from tests.worker.program import open_mill
 
@@ -38,13 +39,13 @@ def test_arguments_arrive_as_the_types_that_the_hints_name(sqlite_url: str) -> N
         "path": Path("/a/b.txt"),
         "at": at,
         "point": {"x": 1, "y": "2"},
-        "page": {"url": "http://x", "depth": 3},
-        "pages": [{"url": "u"}],
+        "page": Page(url="http://x", depth=3),
+        "pages": [{"url": "u"}, Page(url="v")],
     }
     with open_mill(sqlite_url, "typed") as mill:
         job = mill.enqueue("typed", args=args)
         drain(mill, slots=1)
-        assert mill.job(job.id).result == [".txt", "2024-05-01T10:00:00+00:00", 3, "Page", 3, ["u"]]
+        assert mill.job(job.id).result == [".txt", "2024-05-01T10:00:00+00:00", 3, "Page", 3, ["u", "v"]]
 
 
 def test_a_job_on_its_own_knows_who_it_is(lite: Mill) -> None:

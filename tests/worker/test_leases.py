@@ -76,7 +76,7 @@ def test_what_a_killed_worker_had_in_advance_is_not_lost_either(
     mill: Mill, database_url: str, folder: Path, log: Path
 ) -> None:
     """It dies in the middle of many short jobs; each leaves a trace when it runs."""
-    jobs = mill.enqueue_many(everyday.write_down, [{"folder": folder, "name": str(n)} for n in range(2000)])
+    jobs = mill.enqueue_many(everyday.write_down, [{"folder": folder, "name": str(n)} for n in range(1000)])
     with worker_process(database_url, "everyday", log=log, **LONG) as worker:
         eventually(lambda: len(lines(folder / "done")) > 300)
         worker.kill()
@@ -84,6 +84,18 @@ def test_what_a_killed_worker_had_in_advance_is_not_lost_either(
     states = {job.state for job in mill.jobs(limit=3000)}
     assert states == {"completed"}
     assert set(lines(folder / "done")) == {str(n) for n in range(len(jobs))}
+
+
+def test_a_fan_out_survives_a_killed_worker(flows: Mill, database_url: str, folder: Path, log: Path) -> None:
+    """Its producer starts over; what it had emitted is not emitted, and not counted, a second time."""
+    run = flows.start("wide", "books", args={"items": 3000, "folder": folder})
+    with worker_process(database_url, "flows", log=log, **LONG) as worker:
+        eventually(lambda: flows.run(run.id).stage("leaf").total >= 1000)
+        worker.kill()
+    drain(flows, slots=2)
+    ended = flows.run(run.id)
+    assert (ended.state, ended.stage("leaf").total, ended.stage("leaf").completed) == ("completed", 3000, 3000)
+    assert lines(folder / "closed") == [""]
 
 
 # ---- the supervisor freezes

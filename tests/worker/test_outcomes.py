@@ -73,7 +73,7 @@ def test_a_short_rest_ends_on_time_although_the_poll_is_slow(lite: Mill) -> None
 
 def test_errors_are_tried_again_as_often_as_was_said(mill: Mill) -> None:
     lucky, unlucky = (mill.enqueue(everyday.flaky, args={"failures": n}) for n in (3, 9))
-    drain(mill, slots=1)
+    drain(mill, slots=1, prefetch=0)
     assert (mill.job(lucky.id).state, mill.job(lucky.id).result, mill.job(lucky.id).errors) == ("completed", 4, 3)
     assert (mill.job(unlucky.id).state, mill.job(unlucky.id).attempt) == ("failed", 4)
     assert mill.job(unlucky.id).error == "ConnectionError: refused, attempt 4"

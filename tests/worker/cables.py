@@ -1,4 +1,4 @@
-"""A cable between a worker and PostgreSQL that can be cut, held and mended."""
+"""A cable between a worker and PostgreSQL that can be cut, held and mended, and that can lose an answer."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Cable:
         self._lock = threading.Lock()
         self._flows = threading.Event()
         self._flows.set()
+        self._lose_commit = threading.Event()
         self.port = 0
         self.mend()
 
@@ -44,6 +45,14 @@ class Cable:
     def release(self) -> None:
         self._flows.set()
 
+    def lose_next_commit(self) -> None:
+        """The next COMMIT reaches the server, its answer does not come back."""
+        self._lose_commit.set()
+
+    @property
+    def lost_it(self) -> bool:
+        return not self._lose_commit.is_set()
+
     def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while True:
@@ -59,6 +68,9 @@ class Cable:
             while data := source.recv(1 << 16):
                 self._flows.wait()
                 sink.sendall(data)
+                if self._lose_commit.is_set() and b"COMMIT" in data:
+                    self._lose_commit.clear()
+                    break
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -17,7 +17,7 @@ from gristmill.ledger.migrate import upgrade
 from tests import servers
 from tests.apps import everyday
 from tests.worker.cables import Cable, cable
-from tests.worker.helpers import all_end, eventually, is_running, lines, pids_of, worker_process, working
+from tests.worker.helpers import all_end, eventually, is_running, lines, pids_of, run_ends, worker_process, working
 from tests.worker.program import open_mill
 
 
@@ -83,6 +83,27 @@ def test_a_fan_out_survives_broken_connections(pg_url: str, folder: Path, log: P
             ended = calm.run(run)
     assert (ended.state, ended.stage("leaf").total, ended.stage("leaf").completed) == ("completed", 4000, 4000)
     assert len(lines(folder / "closed")) == 1
+
+
+def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_repeated(
+    pg_mill: Mill, wire: tuple[Cable, str], folder: Path, log: Path
+) -> None:
+    """Whether it claimed, finished or emitted: what became of it is found out."""
+    line, url = wire
+    count = 1500
+    with open_mill(url, "flows") as flows:
+        run = flows.start("wide", "books", args={"items": count, "folder": folder}).id
+    pg_mill.enqueue_many(everyday.write_down, [{"folder": folder, "name": str(n)} for n in range(count)])
+    with worker_process(url, "everyday", "flows", log=log, slots=2):
+        for part in range(1, 9):
+            eventually(lambda part=part: len(lines(folder / "done")) >= part * count // 10)  # type: ignore[misc]
+            line.lose_next_commit()
+            eventually(lambda: line.lost_it)
+        ended = run_ends(pg_mill, run)
+        eventually(lambda: not pg_mill.jobs(state="queued", limit=1) and not pg_mill.jobs(state="in_progress", limit=1))
+    assert (ended.state, ended.stage("leaf").total, ended.stage("leaf").completed) == ("completed", count, count)
+    assert sorted(lines(folder / "done"), key=int) == [str(n) for n in range(count)], "each ran exactly once"
+    assert lines(folder / "closed") == [""]
 
 
 def test_a_short_outage_costs_nothing(pg_mill: Mill, wire: tuple[Cable, str], folder: Path, log: Path) -> None:

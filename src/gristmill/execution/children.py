@@ -92,7 +92,7 @@ class Child:
                 del self._out[:sent]
 
     def messages(self) -> Iterator[list[Any]]:
-        """What the child said; at its end, `["gone"]`."""
+        """What the child said; at its end, `["gone"]`, and `["garbled"]` if someone else wrote to its socket."""
         while True:
             try:
                 data = self._link.recv(1 << 20)
@@ -103,7 +103,11 @@ class Child:
             if not data:
                 yield ["gone"]
                 return
-            yield from self._unpacker.feed(data)
+            try:
+                yield from self._unpacker.feed(data)
+            except ValueError:
+                yield ["garbled"]
+                return
 
     # ---- what it is doing
 

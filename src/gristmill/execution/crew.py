@@ -288,6 +288,12 @@ class Crew:
                     self.broken = text
                 case ["gone"]:
                     self._bury(child)
+                case _:
+                    # The oldest that it holds is the one that it is on; its status may be garbled too.
+                    culprit = None if child.is_async else next(iter(child.held), None)
+                    self._doom(child, culprit, Verdict.CRASH, "what its process said made no sense")
+                    self._bury(child)
+                    return
 
     def _hear_completed(self, child: Child, jobs: list[int], results: list[str | None], starts: list[float]) -> None:
         now = time.monotonic()

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 _LENGTH = struct.Struct(">I")
+_LONGEST = 512 << 20  # bytes: far more than the largest batch; a longer one is garbage
 
 
 def pack(message: list[Any]) -> bytes:
@@ -30,6 +31,8 @@ class Unpacker:
         start = 0
         while len(self._buffer) >= start + 4:
             (length,) = _LENGTH.unpack_from(self._buffer, start)
+            if length > _LONGEST:
+                raise ValueError(f"a message of {length} bytes")
             if len(self._buffer) < start + 4 + length:
                 break
             yield orjson.loads(memoryview(self._buffer)[start + 4 : start + 4 + length])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gristmill.pipeline import Pipeline, Task, task
     from gristmill.retry import Retries
 
-__version__ = "0.1.0"
+__version__ = "0.1.0.dev0"
 
 __all__ = [
     "Context",

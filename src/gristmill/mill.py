@@ -16,6 +16,7 @@ from gristmill.binding import check_key, encode
 from gristmill.clock import Clock, from_datetime, micros
 from gristmill.delivery.database import database_delivery
 from gristmill.errors import Invalid, did_you_mean
+from gristmill.execution import load
 from gristmill.housekeeping import sweep_run
 from gristmill.ledger import names, queues, read, start, stop
 from gristmill.ledger.start import IfActive, NewJob, PlannedStage
@@ -47,6 +48,11 @@ class Mill:
     @classmethod
     def open(cls, url: str | None = None, *parts: Pipeline | Task[Any, Any] | Registry, clock: Clock | None = None) -> Self:
         """Opens a database with an application's pipelines and tasks. A new SQLite file is set up on first use."""
+        if load.importing:
+            raise Invalid(
+                "a program that opens a mill when it is imported cannot be run by workers, whose children import it:"
+                " put that part under `if __name__ == '__main__':`"
+            )
         registry = Registry()
         for part in parts:
             for piece in part.parts() if isinstance(part, Registry) else [part]:
@@ -253,6 +259,8 @@ class Mill:
     ) -> None:
         """A worker in this process. `until`: None works until stopped, "idle" until nothing is ready, "drained" until
         nothing is queued or waits to be retried. Settings: see `gristmill.settings`."""
+        if until not in (None, "idle", "drained"):
+            raise Invalid(f"unknown until={until!r}{did_you_mean(str(until), ['idle', 'drained'])}")
         self.worker(queues=queues, tickers=tickers, **settings).run(until)
 
     def worker(
@@ -328,9 +336,9 @@ class Mill:
             read.job(tx, job)
             return read.attempts(tx, job)
 
-    def results(self, run: int, stage: str) -> Iterator[tuple[str, Any]]:
+    def results(self, run: Run | int, stage: str) -> Iterator[tuple[str, Any]]:
         """(key, result) of the items of a stage that completed, by key; streamed."""
-        return read.results(self.ledger, run, stage)
+        return read.results(self.ledger, run.id if isinstance(run, Run) else run, stage)
 
     def queues(self) -> list[Queue]:
         with self.ledger.reading() as tx:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.execution.context import Context
 from gristmill.execution.emitter import Emitter
 from gristmill.execution.frames import Unpacker, pack
-from gristmill.execution.load import load_sources
+from gristmill.execution.load import load_for_child
 from gristmill.execution.run import PLAIN, cancelled, clean, failed, succeeded
 from gristmill.execution.status import Status
 from gristmill.pipeline import Registry, Task
@@ -52,7 +52,7 @@ class Child:
     def __init__(self, link: socket.socket, status: Status, setup: dict[str, Any]) -> None:
         self.link = link
         self.status = status
-        self.registry: Registry = load_sources(setup["sources"])
+        self.registry: Registry = load_for_child(setup["sources"])
         self.database: str = setup["database"]
         self.memory_mib: int = setup["memory_mib"]
         self.inbox: deque[Given] = deque()

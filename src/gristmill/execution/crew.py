@@ -536,7 +536,7 @@ class Crew:
         doomed = self._doomed.pop(child, None)
         current = child.current()
         how, log = child.died(), child.output()
-        if not (child.ready or doomed or self.tasks is not None):
+        if not (child.ready or doomed or self.broken or self.tasks is not None):
             self.broken = f"{how}\n{log or ''}"
         if child.process.returncode == LEASE_OVER:
             doomed = doomed or (None, Verdict.RELEASED, "")

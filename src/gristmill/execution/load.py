@@ -13,6 +13,18 @@ from types import ModuleType
 from gristmill.errors import AppError
 from gristmill.pipeline import Registry, parts_of
 
+importing = False  # a child is importing its application just now
+
+
+def load_for_child(sources: Iterable[str]) -> Registry:
+    """`load_sources`, during which nobody may open a mill: a program without a main guard would start itself for ever."""
+    global importing
+    importing = True
+    try:
+        return load_sources(sources)
+    finally:
+        importing = False
+
 
 def load_sources(sources: Iterable[str]) -> Registry:
     """A registry of all pipelines and tasks at the top level of `module:NAME` and `file:PATH` sources."""

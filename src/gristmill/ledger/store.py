@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -241,8 +242,9 @@ def parse_url(url: str | URL) -> URL:
     try:
         parsed = make_url(url)
     except (exc.ArgumentError, ValueError):
+        masked = re.sub(r"://[^@/]*@", "://***@", str(url))  # it may hold a password
         raise Invalid(
-            f"the database URL {str(url)[:40]!r} is malformed; write sqlite:///FILE or postgresql://HOST/NAME"
+            f"the database URL {masked[:60]!r} is malformed; write sqlite:///FILE or postgresql://HOST/NAME"
         ) from None
     backend = parsed.get_backend_name()
     if backend in {"postgresql", "postgres"}:

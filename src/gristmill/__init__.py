@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gristmill.settings import VERSION
+
 if TYPE_CHECKING:
     from gristmill.errors import (
         EndRun,
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from gristmill.pipeline import Pipeline, Task, task
     from gristmill.retry import Retries
 
-__version__ = "0.1.0.dev0"
+__version__ = VERSION
 
 __all__ = [
     "Context",

@@ -12,6 +12,7 @@ from typing import Any
 
 from gristmill.errors import Invalid, did_you_mean
 
+VERSION = "0.1.0.dev0"
 DEFAULT_DATABASE = "sqlite:///gristmill.db"
 DEFAULT_QUEUE = "default"
 PAYLOAD_LIMIT = 1024 * 1024  # bytes of JSON: a row is a message, not a document store

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from gristmill import __version__
 from gristmill.appetite import Appetite
 from gristmill.clock import SECOND, micros
 from gristmill.delivery.protocol import ALL, Bell, Delivery
@@ -33,7 +32,7 @@ from gristmill.ledger.emit import Refusal, SomeTwice
 from gristmill.ledger.exchange import Batch, Exchanged, exchange, refused
 from gristmill.ledger.finish import Outcome, SomeRefused, Verdict, begin, report_progress
 from gristmill.ledger.store import DELAYED, Ledger
-from gristmill.settings import WorkerSettings
+from gristmill.settings import VERSION, WorkerSettings
 
 Until = Literal["idle", "drained"] | None
 log = logging.getLogger("gristmill.worker")
@@ -202,7 +201,7 @@ class Worker:
 
     def _register(self) -> None:
         before = time.monotonic()
-        who = workers.Registration(host(), os.getpid(), born(os.getpid()) or "", self.only, self.settings.slots, __version__)
+        who = workers.Registration(host(), os.getpid(), born(os.getpid()) or "", self.only, self.settings.slots, VERSION)
         self.id = self.ledger.do(workers.register, who, micros(self.settings.lease))
         self._leased(before)
         self.appetite.look_again()

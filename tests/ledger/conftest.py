@@ -1,14 +1,19 @@
 """A play per test, on both databases, whose end is checked against every invariant.
 
 Hundreds of short tests: on PostgreSQL they share one database per process, emptied in between, since a fresh one costs
-0.4 s and emptying 5 ms.
+0.4 s and emptying 5 ms; SQLite files are in memory where that is a folder. No server and no machine crashes here, only
+processes do, so that nothing is tested less by not waiting for the disk.
 """
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from gristmill.clock import FrozenClock
@@ -27,18 +32,33 @@ _END_OTHERS = (
 )
 
 
+_IN_MEMORY = "/dev/shm"
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None) as folder:
+        shutil.copy(sqlite_template, f"{folder}/test.db")
+        yield f"sqlite:///{folder}/test.db"
+
+
 @pytest.fixture(scope="session")
 def shared_pg_url(pg_server_url: str, pg_template: str, test_run: TestRun) -> Iterator[str]:
     url = servers.create_database(pg_server_url, template=pg_template, prefix=test_run.database_prefix)
-    # The server does not crash here, only its clients do: nothing is tested less by not waiting for the disk.
     servers.execute(url, f"ALTER DATABASE {servers.database_name(url)} SET synchronous_commit = off")
     yield url
     servers.drop_database(url)
 
 
+@pytest.fixture(scope="session")
+def pg_broom(shared_pg_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(servers.libpq_url(shared_pg_url), autocommit=True) as connection:
+        yield connection
+
+
 @pytest.fixture
-def pg_url(shared_pg_url: str) -> str:
-    servers.execute(shared_pg_url, f"{_END_OTHERS};{EMPTY}")
+def pg_url(shared_pg_url: str, pg_broom: psycopg.Connection) -> str:
+    pg_broom.execute(f"{_END_OTHERS};{EMPTY}")
     return shared_pg_url
 
 

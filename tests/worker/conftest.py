@@ -54,6 +54,12 @@ def mill_nasty(database_url: str) -> Iterator[Mill]:
 
 
 @pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """What a worker's process says; shown when the test fails."""
+    return tmp_path / "worker.log"
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Where jobs and tests meet."""
     path = tmp_path / "meet"

@@ -151,6 +151,12 @@ def pids_of(path: Path) -> list[int]:
     return [int(line.split()[1]) for line in lines(path)]
 
 
+def assert_attempts_do_not_overlap(folder: Path) -> None:
+    """`tick_until_told` wrote down when each attempt ran."""
+    ticks = [(int(attempt), float(at)) for attempt, at in (line.split() for line in lines(folder / "ticks"))]
+    assert sorted(ticks, key=lambda tick: tick[1]) == sorted(ticks), "two attempts ran at the same time"
+
+
 def rss_mib(pid: int) -> float:
     return psutil.Process(pid).memory_info().rss / (1 << 20)
 

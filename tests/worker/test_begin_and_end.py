@@ -127,3 +127,10 @@ def test_an_unknown_task_does_not_hold_up_the_known_ones(mill: Mill, database_ur
             all_end(mill, known.id)
         assert time.monotonic() - began < 10
         assert other.job(strange[0]).state == "queued"
+
+
+def test_jobs_of_a_task_that_was_renamed_still_run(sqlite_url: str) -> None:
+    with open_mill(sqlite_url, "strangers") as before, open_mill(sqlite_url, "renamed") as after:
+        job = before.enqueue(strangers.strange)
+        drain(after, slots=1)
+        assert str(after.job(job.id).result).endswith("known by its old name")

@@ -33,6 +33,14 @@ def test_json_of_every_kind_goes_in_and_out_unchanged(mill: Mill) -> None:
     assert mill.job(job.id).result == given
 
 
+def test_payloads_up_to_the_limit_go_in_and_out(mill: Mill) -> None:
+    """Far more than fits into a pipe at once, in both directions."""
+    texts = [str(n) * 1_000_000 for n in range(8)]
+    jobs = mill.enqueue_many(everyday.anything, [{"text": text} for text in texts])
+    drain(mill, slots=1)
+    assert [mill.job(number).result for number in jobs] == [{"text": text} for text in texts]
+
+
 def test_arguments_arrive_as_the_types_that_the_hints_name(sqlite_url: str) -> None:
     at = datetime(2024, 5, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     args = {

@@ -12,15 +12,19 @@ import pytest
 
 from gristmill import Mill
 from tests.apps import everyday
-from tests.worker.helpers import all_end, drain, eventually, is_running, lines, worker_process, working
+from tests.worker.helpers import (
+    all_end,
+    assert_attempts_do_not_overlap,
+    drain,
+    eventually,
+    is_running,
+    lines,
+    worker_process,
+    working,
+)
 from tests.worker.program import open_mill
 
 LONG = {"lease": 600.0, "slots": 1}  # whoever takes over in a test's time did not wait for this lease
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "worker.log"
 
 
 # ---- the supervisor is killed
@@ -115,10 +119,7 @@ def test_a_frozen_workers_children_end_before_others_take_their_jobs(
             assert not any(map(is_running, children))
             (folder / "go").touch()
             (done,) = all_end(mill, job.id)
-    times = [line.split() for line in lines(folder / "ticks")]
-    last_of_first = max(float(at) for attempt, at in times if attempt == "1")
-    first_of_second = min(float(at) for attempt, at in times if attempt == "2")
-    assert last_of_first < first_of_second
+    assert_attempts_do_not_overlap(folder)
     assert (done.state, done.attempt, done.losses) == ("completed", 2, 1)
 
 

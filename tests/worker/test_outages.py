@@ -17,13 +17,18 @@ from gristmill.ledger.migrate import upgrade
 from tests import servers
 from tests.apps import everyday
 from tests.worker.cables import Cable, cable
-from tests.worker.helpers import all_end, eventually, is_running, lines, pids_of, run_ends, worker_process, working
+from tests.worker.helpers import (
+    all_end,
+    assert_attempts_do_not_overlap,
+    eventually,
+    is_running,
+    lines,
+    pids_of,
+    run_ends,
+    worker_process,
+    working,
+)
 from tests.worker.program import open_mill
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "worker.log"
 
 
 @pytest.fixture
@@ -37,11 +42,6 @@ def pg_mill(pg_url: str) -> Iterator[Mill]:
 def wire(pg_url: str) -> Iterator[tuple[Cable, str]]:
     with cable(pg_url) as ends:
         yield ends
-
-
-def assert_attempts_do_not_overlap(folder: Path) -> None:
-    ticks = [(int(attempt), float(at)) for attempt, at in (line.split() for line in lines(folder / "ticks"))]
-    assert sorted(ticks, key=lambda tick: tick[1]) == sorted(ticks), "two attempts ran at the same time"
 
 
 # ---- connections break

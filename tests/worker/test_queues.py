@@ -13,7 +13,7 @@ import pytest
 
 from gristmill import Mill
 from tests.apps import everyday, shares
-from tests.worker.helpers import all_end, drain, eventually, lines, run_ends, worker_process, working
+from tests.worker.helpers import all_end, drain, eventually, lines, worker_process, working
 from tests.worker.program import open_mill
 
 
@@ -182,6 +182,18 @@ def test_a_share_that_nobody_uses_goes_to_the_others(sharing: Mill, folder: Path
     assert Counter(lines(folder / "order")) == {"small": 300}
 
 
+@pytest.mark.parametrize("task", [everyday.hold, everyday.hold_async], ids=["plain", "async"])
+def test_not_more_jobs_run_at_once_than_there_are_slots(lite: Mill, folder: Path, task) -> None:
+    jobs = [lite.enqueue(task, args={"folder": folder, "name": str(n)}).id for n in range(7)]
+    with working(lite, slots=3, async_slots=3, poll=0.05):
+        eventually(lambda: len(lines(folder / "started")) == 3)
+        later = lite.enqueue(everyday.add, args={"a": 1}, delay=0.3)
+        eventually(lambda: lite.job(later.id).run_at is None, "some turns have passed")
+        assert len(lines(folder / "started")) == 3
+        (folder / "go").touch()
+        all_end(lite, *jobs)
+
+
 def test_nothing_is_taken_in_advance_while_nothing_is_known(mill: Mill, folder: Path) -> None:
     """A job that nobody has seen yet may be long: what is behind it belongs to whoever has a free slot."""
     for queue in ("default", "default", "tools", "tools"):
@@ -213,12 +225,3 @@ def test_a_job_that_comes_to_the_better_queue_goes_before_the_rest_of_the_other(
         urgent = sharing.enqueue(shares.big, args={"folder": folder})
         all_end(sharing, urgent.id)
         assert len(lines(folder / "order")) < 2500
-
-
-def test_runs_of_two_priorities_share_no_stage(flows: Mill, folder: Path) -> None:
-    """A run that is started urgently while another is under way goes ahead of what that one still has to do."""
-    slow = flows.start("ranked", "slow", args={"folder": folder}, priority="low")
-    with working(flows, slots=1, prefetch=0):
-        fast = flows.start("ranked", "fast", args={"folder": folder}, priority="high")
-        run_ends(flows, slow.id)
-        assert flows.run(fast.id).state == "completed"

@@ -5,17 +5,10 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
-
 from gristmill import Mill
 from gristmill.model import Job
 from tests.apps import everyday
 from tests.worker.helpers import WorkerProcess, drain, eventually, is_running, lines, worker_process
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "worker.log"
 
 
 def spent(job: Job) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -136,6 +137,39 @@ def worker_process(url: str, *apps: str, log: Path, **options: Any) -> Iterator[
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
         worker.kill()
+
+
+def freeze(worker: WorkerProcess, mill: Mill) -> None:
+    """Stops a process while it holds nothing that others wait for: frozen inside a transaction is a test of its own."""
+
+    def harmlessly() -> bool:
+        worker.send(signal.SIGSTOP)
+        eventually(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED)
+        if harmless := not _is_writing(mill):
+            return harmless
+        worker.send(signal.SIGCONT)
+        return False
+
+    eventually(harmlessly, "it stops between two transactions")
+
+
+def _is_writing(mill: Mill) -> bool:
+    """Is anyone inside a transaction on this database?"""
+    if not mill.ledger.is_sqlite:
+        with mill.ledger.engine.connect() as connection:
+            return bool(connection.exec_driver_sql(_IN_TRANSACTION).scalar())
+    with Path(f"{mill.ledger.path}-turn").open() as turn:
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+_IN_TRANSACTION = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    " AND (state = 'active' OR state LIKE 'idle in transaction%%')"
+)
 
 
 def is_running(pid: int) -> bool:

@@ -17,6 +17,7 @@ from tests.worker.helpers import (
     assert_attempts_do_not_overlap,
     drain,
     eventually,
+    freeze,
     is_running,
     lines,
     worker_process,
@@ -113,7 +114,7 @@ def test_a_frozen_workers_children_end_before_others_take_their_jobs(
     with worker_process(database_url, "everyday", log=log, slots=1, lease=1.5, poll=0.1) as frozen:
         eventually(lambda: lines(folder / "ticks"))
         children = [child.pid for child in frozen.children]
-        frozen.send(signal.SIGSTOP)
+        freeze(frozen, mill)
         with working(mill, slots=1, poll=0.05):
             eventually(lambda: any(line.startswith("2 ") for line in lines(folder / "ticks")), "another takes the job")
             assert not any(map(is_running, children))
@@ -130,7 +131,7 @@ def test_a_worker_that_thaws_after_its_lease_starts_again_under_a_new_number(
     with worker_process(database_url, "everyday", log=log, slots=1, lease=1.0, poll=0.1) as frozen:
         eventually(lambda: lines(folder / "started"))
         (before,) = mill.workers()
-        frozen.send(signal.SIGSTOP)
+        freeze(frozen, mill)
         eventually(lambda: mill.reconcile() and mill.job(job.id).losses == 1, "someone declares it lost")
         assert mill.workers() == []
         (folder / "go").touch()
@@ -149,7 +150,7 @@ def test_late_outcomes_of_a_thawed_worker_are_refused(mill: Mill, database_url: 
     job = mill.enqueue(everyday.hold, args={"folder": folder, "name": "late"})
     with worker_process(database_url, "everyday", log=log, slots=1, lease=2.0, poll=0.1) as frozen:
         eventually(lambda: lines(folder / "started"))
-        frozen.send(signal.SIGSTOP)
+        freeze(frozen, mill)
         (folder / "go").touch()
         eventually(lambda: lines(folder / "ended"))
         drain_when_lost(mill, job.id)
@@ -171,7 +172,7 @@ def test_a_worker_that_freezes_for_less_than_its_lease_loses_nothing(
     job = mill.enqueue(everyday.hold, args={"folder": folder})
     with worker_process(database_url, "everyday", log=log, slots=1) as frozen, working(mill, slots=1, poll=0.1):
         eventually(lambda: lines(folder / "started"))
-        frozen.send(signal.SIGSTOP)
+        freeze(frozen, mill)
         (folder / "go").touch()
         eventually(lambda: lines(folder / "ended"))
         frozen.send(signal.SIGCONT)

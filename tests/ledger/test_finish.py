@@ -219,6 +219,15 @@ def test_unspent_returns_are_counted(play: Play) -> None:
     assert (job.returns, job.error) == (1, "disk full")
 
 
+def test_a_job_may_be_returned_any_number_of_times(play: Play) -> None:
+    """A disk that is full for a week, looked at every second."""
+    number = play.mill.enqueue(solo).id
+    play.change("UPDATE gm_job SET returns = 32767")
+    player = play.player()
+    assert player.end(player.take_one(), Verdict.UNSPENT, reason="disk full") == []
+    assert play.mill.job(number).state == "queued"
+
+
 # ---- the fence
 
 Late = Callable[[Play, Player, Claimed], tuple[Player, Claimed]]

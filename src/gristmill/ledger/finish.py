@@ -139,7 +139,7 @@ _BACK = Sql(
     " errors = errors + f.e, crashes = crashes + f.c, timeouts = timeouts + f.t, losses = losses + f.l,"
     " returns = returns + f.r"
     " FROM {rows f: job bigint, number int, delay bigint, solo boolean, said text, kind text, done text, e smallint,"
-    " c smallint, t smallint, l smallint, r smallint, urgency smallint}"
+    " c smallint, t smallint, l smallint, r int, urgency smallint}"
     f" WHERE {_FENCE} RETURNING gm_job.id, queue_id, run_at"
 )
 _SPENT = Sql(

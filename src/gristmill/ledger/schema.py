@@ -175,7 +175,7 @@ job = Table(
     Column("crashes", SmallInteger, nullable=False, server_default=_ZERO),
     Column("timeouts", SmallInteger, nullable=False, server_default=_ZERO),
     Column("losses", SmallInteger, nullable=False, server_default=_ZERO),
-    Column("returns", SmallInteger, nullable=False, server_default=_ZERO),
+    Column("returns", Integer, nullable=False, server_default=_ZERO),
     Column("unique_scope", SmallInteger),  # 0: among unfinished jobs; 1: among queued ones, so a claim clears the key
     Column("cancel", Boolean, nullable=False, server_default=text("false")),  # asked for while a worker holds it
     Column("alone", Boolean, nullable=False, server_default=text("false")),  # suspected of a crash: no bystanders

@@ -98,7 +98,7 @@ def upgrade() -> None:
         sa.Column("crashes", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("timeouts", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("losses", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
-        sa.Column("returns", sa.SmallInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("returns", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("unique_scope", sa.SmallInteger(), nullable=True),
         sa.Column("cancel", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("alone", sa.Boolean(), server_default=sa.text("false"), nullable=False),

@@ -38,7 +38,8 @@ _IN_MEMORY = "/dev/shm"
 @pytest.fixture
 def sqlite_url(sqlite_template: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory(dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None) as folder:
-        shutil.copy(sqlite_template, f"{folder}/test.db")
+        for file in sqlite_template.parent.glob(f"{sqlite_template.name}*"):  # with -wal, if it was left
+            shutil.copy(file, f"{folder}/{file.name.replace('template.db', 'test.db', 1)}")
         yield f"sqlite:///{folder}/test.db"
 
 

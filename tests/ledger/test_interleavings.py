@@ -19,6 +19,7 @@ from gristmill.errors import NotYours, Refused
 from gristmill.ledger import queues, repair, start, stop, workers
 from gristmill.ledger.claim import Lane, Want, claim
 from gristmill.ledger.emit import emit
+from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.finish import Verdict, finish
 from gristmill.ledger.start import IfActive
 from tests.ledger import invariants
@@ -125,6 +126,21 @@ def items_and_a_cancel_of_the_run(play: Play, subject: str) -> Meeting:
 
     emits = call(emit, player.id, [player.batch_of(find, "a", "b")])
     return Meeting(emits, call(stop.cancel_run, run.id, by="me"), check)
+
+
+def a_workers_turn_and_a_cancel_of_the_run(play: Play, subject: str) -> Meeting:
+    run = play.mill.start("site", subject)
+    player = play.player()
+    find = player.take_one()
+    batch = Batch(emissions=[player.batch_of(find, "a", "b")], outcomes=[end(find)])
+    want = Want(0, 9, (Lane(play.queue_ids()["default"], 0),))
+
+    def check() -> None:
+        play.ledger.do(workers.leave, player.id)
+        play.drain()
+        assert play.run(run).state == "cancelled"
+
+    return Meeting(call(exchange, player.id, batch, [want], {0: 9}), call(stop.cancel_run, run.id, by="me"), check)
 
 
 def a_claim_and_a_cancel(play: Play, subject: str) -> Meeting:
@@ -283,6 +299,7 @@ SCENARIOS: list[Scenario] = [
     a_retry_and_a_cancel,
     the_end_and_a_cancel_of_the_run,
     items_and_a_cancel_of_the_run,
+    a_workers_turn_and_a_cancel_of_the_run,
     a_claim_and_a_cancel,
     a_claim_and_a_rescue,
     the_end_and_a_rescue,

@@ -312,7 +312,7 @@ def ended(job: Any) -> tuple[Any, ...]:
 
 @pytest.mark.timeout(3600 if EXAMPLES else 600)  # Hypothesis would take an interruption for a failure, and shorten that
 def test_no_sequence_of_verbs_breaks_an_invariant(database_url: str) -> None:
-    by_default = 30 if database_url.startswith("sqlite") else 6
+    by_default = 60 if database_url.startswith("sqlite") else 12
     play = Play(database_url, PIPELINES)
     try:
         run_state_machine_as_test(

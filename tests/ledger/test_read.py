@@ -107,6 +107,15 @@ def test_results_are_streamed_in_pages_in_the_order_of_keys(opened: Open) -> Non
         assert list(read.results(play.ledger, run.id, "page", page)) == [(key, key) for key in keys]
 
 
+def test_keys_have_one_order_on_both_databases(opened: Open) -> None:
+    play = opened(site())
+    run = play.mill.start("site", "s")
+    keys = ["z", "é", "日本", "a", "Z", "a/b", "a b", "\N{PAGE FACING UP}"]
+    play.drain(items={"find": keys})
+    wanted = sorted(keys, key=str.encode)
+    assert [key for key, _ in read.results(play.ledger, run.id, "page", page=2)] == wanted
+
+
 def test_results_leave_out_what_did_not_complete(opened: Open) -> None:
     play = opened(site())
     run = play.mill.start("site", "s")

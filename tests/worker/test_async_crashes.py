@@ -8,7 +8,7 @@ from gristmill import Mill
 from tests.apps import everyday
 from tests.worker.helpers import all_end, eventually, is_running, lines, pids_of, working
 
-BYSTANDERS = 6
+BYSTANDERS = 5
 
 
 def crash_among(mill: Mill, folder: Path, bystanders: int) -> tuple[int, list[int]]:

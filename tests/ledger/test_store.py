@@ -1,0 +1,246 @@
+"""How a verb becomes exactly one transaction: lost answers, deadlocks, turns on SQLite, and whose clock decides."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from threading import Barrier, Event, Thread
+from typing import Any
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from gristmill import Mill
+from gristmill.clock import FrozenClock
+from gristmill.errors import GristmillError, Unavailable
+from gristmill.ledger import names, start, workers
+from gristmill.ledger.exchange import Batch, exchange
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.start import IfActive, NewJob
+from gristmill.ledger.store import Ledger, Tx
+from tests.ledger import invariants
+from tests.ledger.conftest import Open
+from tests.ledger.play import Play, Player, plain, plan, solo, step
+from tests.ledger.together import together
+from tests.worker.cables import Cable
+
+_TOUCH = Sql("UPDATE gm_queue SET weight = weight + 1 WHERE name = :name")
+
+
+def test_a_verb_that_fails_has_changed_nothing(opened: Open) -> None:
+    play = opened(plan("one", work=step()))
+    play.mill.start("one", "s")
+    before = invariants.snapshot(play.ledger)
+
+    def start_and_fail(tx: Tx) -> None:
+        start.start(tx, "one", "t", "{}", 1, play.mill._plan(play.mill.registry.pipeline("one")), IfActive.JOIN)
+        raise GristmillError("on second thoughts")
+
+    with pytest.raises(GristmillError, match="on second thoughts"):
+        play.ledger.do(start_and_fail)
+    assert invariants.snapshot(play.ledger) == before
+
+
+# ---- whose clock
+
+
+def test_without_a_clock_of_the_tests_the_databases_decides(database_url: str) -> None:
+    with Mill.open(database_url, solo) as mill:
+        before = datetime.now(UTC) - timedelta(seconds=5)
+        job = mill.enqueue(solo, delay=3600)
+        assert job.created_at is not None
+        assert job.run_at is not None
+        assert before < job.created_at < before + timedelta(minutes=5)
+        assert job.run_at - job.created_at == timedelta(hours=1)
+
+
+def test_with_a_clock_of_the_tests_nothing_else_decides(play: Play) -> None:
+    play.mill.enqueue(solo, delay=1)
+    player = play.player()
+    player.complete(*player.take())
+    play.mill.pause("default")
+    latest = datetime.fromtimestamp(play.clock.at / 1e6, UTC).year
+    for table, rows in invariants.snapshot(play.ledger).items():
+        moments = [value for row in rows for value in row if isinstance(value, int) and value > 10**15]
+        assert all(datetime.fromtimestamp(moment / 1e6, UTC).year == latest for moment in moments), table
+
+
+# ---- PostgreSQL: a COMMIT whose answer was lost
+
+
+class ForgetfulCable(Cable):
+    """Loses the answer for certain: the near end is closed before the COMMIT goes on its way."""
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if self._lose_commit.is_set() and b"COMMIT" in data:
+                    self._lose_commit.clear()
+                    source.shutdown(socket.SHUT_RDWR)
+                    sink.sendall(data)
+                    break
+                sink.sendall(data)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def wire(pg_url: str) -> Iterator[tuple[Cable, str]]:
+    url = make_url(pg_url)
+    made = ForgetfulCable(str(url.host), url.port or 5432)
+    yield made, url.set(host="127.0.0.1", port=made.port).render_as_string(hide_password=False)
+    made.cut()
+
+
+def the_server_is_done(play: Play) -> None:
+    """What the server still does for a client that is gone, it does in its own time."""
+    others = "datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'"
+    while play.value(f"SELECT count(*) FROM pg_stat_activity WHERE {others}"):
+        Event().wait(0.001)
+
+
+@pytest.fixture
+def far(wire: tuple[Cable, str], clock: FrozenClock) -> Iterator[Play]:
+    """A play at the other end of a cable."""
+    play = Play(wire[1], [plan("one", work=step())], clock)
+    yield play
+    invariants.check(play.ledger)
+    play.close()
+
+
+def test_a_commit_whose_answer_was_lost_is_looked_up_and_holds(wire: tuple[Cable, str], far: Play) -> None:
+    far.mill.start("one", "first")  # tasks and queues are there from now on
+    wire[0].lose_next_commit()
+    run = far.mill.start("one", "s", if_active="refuse")
+    assert wire[0].lost_it
+    assert (run.created, run.state) == (True, "queued")
+    assert len(far.mill.runs(subject="s")) == 1
+
+
+def test_a_connection_that_breaks_before_the_commit_has_changed_nothing(wire: tuple[Cable, str], far: Play) -> None:
+    far.mill.start("one", "first")
+    before = invariants.snapshot(far.ledger)
+
+    def start_and_break(tx: Tx) -> None:
+        start.start(tx, "one", "s", "{}", 1, far.mill._plan(far.mill.registry.pipeline("one")), IfActive.JOIN)
+        wire[0].cut()
+        wire[0].mend()
+
+    with pytest.raises(Unavailable):
+        far.ledger.do(start_and_break)
+    far.ledger.engine.dispose()
+    assert invariants.snapshot(far.ledger) == before
+
+
+def test_a_workers_batch_whose_answer_was_lost_can_be_sent_again(wire: tuple[Cable, str], far: Play) -> None:
+    run = far.mill.start("one", "s")
+    player = far.player()
+    job = player.take_one()
+    batch = Batch(completed=plain(job, result='"r"'))
+    wire[0].lose_next_commit()
+    with pytest.raises(Unavailable):
+        far.ledger.do(exchange, player.id, batch)
+    the_server_is_done(far)
+    assert (far.run(run).state, far.run(run).result("work")) == ("completed", "r")
+    after = invariants.snapshot(far.ledger)
+    assert player.report(batch) == [job.id]
+    assert invariants.snapshot(far.ledger) == after
+
+
+def test_a_claim_whose_answer_was_lost_is_given_back(wire: tuple[Cable, str], far: Play) -> None:
+    from gristmill.ledger.claim import Lane, Want
+
+    number = far.mill.enqueue(solo).id
+    player = far.player()
+    want = Want(0, 1, (Lane(far.queue_ids()["default"], 0),))
+    wire[0].lose_next_commit()
+    with pytest.raises(Unavailable):
+        far.ledger.do(exchange, player.id, Batch(), [want], {0: 1})
+    the_server_is_done(far)
+    assert far.mill.job(number).state == "in_progress"
+    assert far.ledger.do(workers.release_strays_of, player.id, held=set()) == 1
+    assert far.mill.job(number).state == "queued"
+
+
+# ---- PostgreSQL: deadlocks
+
+
+def test_a_deadlock_is_retried_and_nobody_hears_of_it(pg_url: str) -> None:
+    ledger = Ledger(pg_url)
+    ledger.do(names.add_queues, ["a", "b"])
+    both_have_one = Barrier(2)
+    met: list[str] = []
+
+    def touch(tx: Tx, first: str, second: str) -> None:
+        tx.run(_TOUCH, name=first)
+        if first not in met:  # only the first time: the victim comes again alone
+            met.append(first)
+            both_have_one.wait(30)
+        tx.run(_TOUCH, name=second)
+
+    together(lambda: ledger.do(touch, "a", "b"), lambda: ledger.do(touch, "b", "a"))
+    with ledger.reading() as tx:
+        assert {row[0] for row in tx.all(Sql("SELECT weight FROM gm_queue"))} == {3.0}
+    ledger.close()
+
+
+# ---- SQLite: turns
+
+
+def test_a_writer_among_busy_others_gets_its_turn(sqlite_url: str) -> None:
+    """Without the turnstile one writer was seen to commit 11,593 times before another got a turn."""
+    ledger = Ledger(sqlite_url)
+    ids = ledger.do(names.add_queues, ["a"])
+    tasks = ledger.do(names.add_tasks, [("t", "{}")])
+    job = NewJob(tasks["t", "{}"], ids["a"], 0, 1, "{}")
+    written, enough = [0], Event()
+
+    def others() -> None:
+        while not enough.is_set():
+            ledger.do(counting(lambda tx: start.enqueue_many(tx, [job]), written))
+
+    crowd = [Thread(target=others) for _ in range(3)]
+    for thread in crowd:
+        thread.start()
+    waited = [ledger.do(others_since, written, written[0]) for _ in range(30)]
+    enough.set()
+    for thread in crowd:
+        thread.join()
+    ledger.close()
+    assert sorted(waited)[len(waited) // 2] <= 12
+    assert max(waited) <= 200
+
+
+def others_since(tx: Tx, written: list[int], asked: int) -> int:
+    """How many others wrote between the asking for a turn and the turn."""
+    return written[0] - asked
+
+
+def counting(verb: Callable[[Tx], Any], written: list[int]) -> Callable[[Tx], Any]:
+    def count(tx: Tx) -> Any:
+        written[0] += 1  # under SQLite's own lock: there is one writer at a time
+        return verb(tx)
+
+    return count
+
+
+def test_a_look_never_waits_for_a_writer(play: Play) -> None:
+    play.mill.enqueue(solo)
+    player: Player = play.player()
+    writing, seen = Event(), Event()
+
+    def write_slowly(tx: Tx) -> None:
+        start.enqueue_many(tx, [NewJob(*play.mill._how(solo, None, None, None), 1, "{}")])
+        writing.set()
+        assert seen.wait(30)
+
+    thread = Thread(target=play.ledger.do, args=(write_slowly,))
+    thread.start()
+    assert writing.wait(30)
+    assert len(play.mill.jobs()) == 1
+    seen.set()
+    thread.join()
+    assert len(player.take()) == 2

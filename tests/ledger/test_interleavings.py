@@ -292,6 +292,18 @@ def a_unique_job_and_the_end_of_its_twin(play: Play, subject: str) -> Meeting:
     return Meeting(call(finish, player.id, [end(job)]), call(start.enqueue, twin), check)
 
 
+def a_requeue_and_a_new_twin(play: Play, subject: str) -> Meeting:
+    twin = start.NewJob(*play.mill._how(solo, None, None, None), 1, "{}", unique_key=subject, unique_scope=0)
+    old, _ = play.ledger.do(start.enqueue, twin)
+    player = play.player()
+    player.end(player.take_one(), Verdict.PERMANENT)
+
+    def check() -> None:
+        assert play.value("SELECT count(*) FROM gm_job WHERE unique_name = :key AND state = 0", key=subject) == 1
+
+    return Meeting(call(stop.requeue_job, old, by="me"), call(start.enqueue, twin), check)
+
+
 SCENARIOS: list[Scenario] = [
     two_branches_of_a_join,
     the_end_and_a_start_that_waits,
@@ -308,6 +320,7 @@ SCENARIOS: list[Scenario] = [
     a_promotion_and_a_cancel,
     a_requeue_and_the_end_of_the_last_other_item,
     two_requeues,
+    a_requeue_and_a_new_twin,
     a_repair_and_the_end,
     a_repair_of_orphans_and_a_rescue,
     two_unique_jobs,

@@ -252,6 +252,28 @@ def test_all_but_completed_jobs_can_be_requeued(play: Play, verdict: Verdict, al
             play.mill.retry_job(number)
 
 
+def test_a_requeued_job_is_unique_again(play: Play) -> None:
+    number = play.mill.enqueue(solo, unique="k").id
+    play.drain(verdicts={"-": Verdict.PERMANENT})
+    play.mill.retry_job(number)
+    assert play.mill.enqueue(solo, unique="k").id == number
+    play.drain(verdicts={"-": Verdict.PERMANENT})
+    play.mill.retry_job(number)  # and once more
+    assert play.mill.enqueue(solo, unique="k").id == number
+
+
+def test_a_job_is_not_requeued_beside_its_twin(play: Play) -> None:
+    number = play.mill.enqueue(solo, unique="k").id
+    play.drain(verdicts={"-": Verdict.PERMANENT})
+    twin = play.mill.enqueue(solo, unique="k").id
+    with pytest.raises(Refused, match=f"job {number} would run beside job {twin}"):
+        play.mill.retry_job(number)
+    assert play.mill.job(number).state == "failed"
+    play.drain()
+    play.mill.retry_job(number)
+    assert play.mill.enqueue(solo, unique="k").id == number
+
+
 def test_a_job_that_waits_for_its_retry_runs_now(play: Play) -> None:
     number = play.mill.enqueue(stubborn).id
     player = play.player()

@@ -180,7 +180,8 @@ job = Table(
     Column("cancel", Boolean, nullable=False, server_default=text("false")),  # asked for while a worker holds it
     Column("alone", Boolean, nullable=False, server_default=text("false")),  # suspected of a crash: no bystanders
     Column("key", Key),
-    Column("unique_key", Text),
+    Column("unique_key", Text),  # while it refuses twins
+    Column("unique_name", Text),  # the same key for good: a requeued job refuses twins again
     Column("args", Text),
     Column("result", Text),
     Column("error", Text),

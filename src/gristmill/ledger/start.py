@@ -134,11 +134,11 @@ def raise_jobs(tx: Tx, run: int, priority: int, most: int = 2000) -> int:
     return tx.run(_RAISE_JOBS, run=run, priority=priority, most=most)
 
 
-_COLUMNS = "task_id, queue_id, pool, priority, state, ready, run_at, created_at, args, unique_key, unique_scope"
+_COLUMNS = "task_id, queue_id, pool, priority, state, ready, run_at, created_at, args, unique_key, unique_name, unique_scope"
 _ENQUEUE = Sql(
     f"INSERT INTO gm_job ({_COLUMNS}) SELECT f.task, f.queue, f.pool, f.priority, {State.QUEUED:d},"
     " CASE WHEN f.at IS NULL AND f.delay IS NULL THEN {next} END, coalesce(f.at, {now} + f.delay), {now}, f.args,"
-    " f.twin, f.scope FROM {rows f: task int, queue int, pool smallint, priority smallint, args text, at bigint,"
+    " f.twin, f.twin, f.scope FROM {rows f: task int, queue int, pool smallint, priority smallint, args text, at bigint,"
     " delay bigint, twin text, scope smallint} WHERE true ON CONFLICT DO NOTHING RETURNING id"
 )
 _ENQUEUE_READY = Sql(
@@ -146,7 +146,7 @@ _ENQUEUE_READY = Sql(
     f" SELECT f.task, f.queue, f.pool, f.priority, {State.QUEUED:d}, {{next}}, {{now}}, f.args"
     " FROM {rows f: task int, queue int, pool smallint, priority smallint, args text} WHERE true RETURNING id"
 )
-_TWIN = Sql("SELECT id FROM gm_job WHERE unique_key = :key")
+TWIN = Sql("SELECT id FROM gm_job WHERE unique_key = :key")
 
 
 def enqueue(tx: Tx, job: NewJob) -> tuple[int, bool]:
@@ -156,7 +156,7 @@ def enqueue(tx: Tx, job: NewJob) -> tuple[int, bool]:
         if number is not None:
             tx.ring(job.queue_id, delayed=job.run_at is not None or job.delay is not None)
             return number, True
-        twin = tx.value(_TWIN, key=job.unique_key)
+        twin = tx.value(TWIN, key=job.unique_key)
         if twin is not None:
             return twin, False
     raise Refused(f"jobs with the unique key {job.unique_key!r} come and go too fast; try again")

@@ -6,10 +6,12 @@ from collections import Counter
 from typing import Any
 
 import orjson
+from sqlalchemy.exc import IntegrityError
 
 from gristmill.errors import NotFound, Refused
 from gristmill.ledger import flow
 from gristmill.ledger.sql import Sql
+from gristmill.ledger.start import TWIN
 from gristmill.ledger.store import Tx
 from gristmill.states import TERMINAL, StageState, State, sources
 
@@ -24,7 +26,7 @@ _SWEEP = Sql(
     f" AND state = {State.QUEUED:d} {{skip}}}} RETURNING stage_id, state"
 )
 _JOB = Sql("SELECT id, run_id, stage_id, state, run_at, queue_id FROM gm_job WHERE id = :job")
-_LOCK_JOB = Sql("SELECT state, stage_id FROM gm_job WHERE id = :job {lock}")
+_LOCK_JOB = Sql("SELECT state, stage_id, unique_name FROM gm_job WHERE id = :job {lock}")
 _CANCEL_QUEUED = Sql(
     f"UPDATE gm_job SET state = {State.CANCELLED:d}, ready = NULL, run_at = NULL, unique_key = NULL, finished_at = {{now}},"
     f" error = :reason WHERE id = :job AND state = {State.QUEUED:d} RETURNING stage_id, state"
@@ -36,7 +38,7 @@ _NOW = Sql(
 )
 _REQUEUE = Sql(
     f"UPDATE gm_job SET state = {State.QUEUED:d}, ready = {{next}}, errors = 0, crashes = 0, timeouts = 0, losses = 0,"
-    " returns = 0, result = NULL, finished_at = NULL, alone = {false}"
+    " returns = 0, result = NULL, finished_at = NULL, alone = {false}, unique_key = unique_name"
     f" WHERE id = :job AND state IN ({', '.join(map(str, sources('requeue')))}) RETURNING queue_id"
 )
 _STAGE = Sql("SELECT id, name, state FROM gm_stage WHERE id = :stage")
@@ -132,13 +134,25 @@ def requeue_job(tx: Tx, job: int, *, by: str) -> None:
     row = tx.one(_LOCK_JOB, job=job)
     queue = tx.value(_NOW, job=job)
     if queue is None:
-        queue = tx.value(_REQUEUE, job=job)
+        queue = _requeue(tx, job, row and row.unique_name)
         if queue is None or row is None:
             raise Refused(f"job {job} is {State(row.state).word if row else 'gone'}: there is nothing to retry")
         if row.stage_id is not None:
             _uncount(tx, row.stage_id, State(row.state))
     tx.ring(queue)
     audit(tx, by, "job.retry", f"job {job}")
+
+
+def _requeue(tx: Tx, job: int, unique: str | None) -> int | None:
+    """Says in which queue the job is again; None: it has not ended. It takes its unique key back, or is refused."""
+    twin = None if unique is None else tx.value(TWIN, key=unique)
+    if twin is not None and twin != job:
+        raise Refused(f"job {job} would run beside job {twin}, which has the same unique key now; cancel one of them")
+    try:
+        queue: int | None = tx.value(_REQUEUE, job=job)
+    except IntegrityError:  # enqueued between the two statements
+        raise Refused(f"job {job} would run beside a job that was just added with the same unique key") from None
+    return queue
 
 
 def _uncount(tx: Tx, stage: int, state: State) -> None:

@@ -104,6 +104,7 @@ def upgrade() -> None:
         sa.Column("alone", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("key", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=True),
         sa.Column("unique_key", sa.Text(), nullable=True),
+        sa.Column("unique_name", sa.Text(), nullable=True),
         sa.Column("args", sa.Text(), nullable=True),
         sa.Column("result", sa.Text(), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),

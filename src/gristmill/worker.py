@@ -82,6 +82,7 @@ class Worker:
         self._pending = Batch()  # taken from the crew, not yet known to be written
         self._begun: set[int] = set()
         self._recalled = False
+        self._ended = False
         self._rest_until = 0.0
         self._offline_until = 0.0
         self._failures = 0
@@ -105,8 +106,9 @@ class Worker:
     def stop(self) -> None:
         """Asks for a graceful stop; a second time, for an immediate one. May be called from a signal handler."""
         self.stopping_since = time.monotonic() if self.stopping_since is None else -1e9
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._woken, b"!")
+        if not self._ended:  # its end of the pipe may be someone else's file by then
+            with contextlib.suppress(OSError):
+                os.write(self._woken, b"!")
 
     def tick(self, now: float) -> float:
         """Does everything that is due; says in how many seconds something will be."""
@@ -428,6 +430,7 @@ class Worker:
                 self._exchange([], {})
                 self.ledger.do(workers.leave, self.id)
         self._hang_up()
+        self._ended = True
         self._selector.close()
         os.close(self._wake)
         os.close(self._woken)

@@ -67,6 +67,12 @@ def test_a_worker_puts_the_signal_handlers_back(lite: Mill) -> None:
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
+def test_stopping_a_worker_that_has_ended_is_harmless(lite: Mill) -> None:
+    worker = lite.worker(slots=1)
+    worker.run(until="drained")
+    worker.stop()
+
+
 def test_what_was_taken_in_advance_goes_back_unspent(mill: Mill, database_url: str, folder: Path, log: Path) -> None:
     """Short jobs teach the worker to take many of this queue at once; then one blocks, with others behind it."""
     mill.enqueue_many(everyday.write_down, [{"folder": folder, "name": "early"} for _ in range(200)])

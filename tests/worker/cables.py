@@ -67,9 +67,12 @@ class Cable:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 self._flows.wait()
-                sink.sendall(data)
-                if self._lose_commit.is_set() and b"COMMIT" in data:
+                lose = self._lose_commit.is_set() and b"COMMIT" in data
+                if lose:  # before the server can answer
                     self._lose_commit.clear()
+                    source.shutdown(socket.SHUT_RDWR)
+                sink.sendall(data)
+                if lose:
                     break
         for end in (source, sink):
             with contextlib.suppress(OSError):

@@ -62,6 +62,14 @@ def test_the_path_of_an_item_is_its_producers_path_and_its_own_key(opened: Open)
     assert keys(play, "image") == ["a/1", "a/2", "b/1", "b/2"]
 
 
+def test_a_slash_in_a_key_makes_no_two_items_one(opened: Open) -> None:
+    play = opened(plan("deep", find=step(), page=each("find"), image=each("page")))
+    play.mill.start("deep", "s")
+    play.drain(items={"find": ["a", "a/b"], "page": ["b/c", "c", "b%2Fc"]})
+    assert keys(play, "page") == ["a", "a/b"]
+    assert keys(play, "image") == sorted(f"{a}/{b}" for a in ("a", "a/b") for b in ("b%2Fc", "c", "b%252Fc"))
+
+
 def test_an_item_without_a_key_goes_on_under_its_producers(opened: Open) -> None:
     play = opened(plan("deep", find=step(), page=each("find"), image=each("page")))
     play.mill.start("deep", "s")

@@ -153,10 +153,13 @@ def _position(emission: Emission) -> int:
 
 
 def _path(producer: Any, key: str) -> str:
-    """An item's identity: its producer's path and its own key. Without a key it goes on under its producer's."""
+    """An item's identity: its producer's path and its own key. Without a key it goes on under its producer's.
+
+    A "/" in a key that comes after one is escaped, or `a/b` + `c` and `a` + `b/c` would be one item.
+    """
     if not key:
         return producer.key or str(producer.stage)
-    return f"{producer.key}/{key}" if producer.key else key
+    return f"{producer.key}/{key.replace('%', '%25').replace('/', '%2F')}" if producer.key else key
 
 
 _MANY = 20  # items of one producer that are worth a statement of their own

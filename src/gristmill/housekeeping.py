@@ -6,7 +6,8 @@ Any number of workers may do it at once: each step is a guarded verb, and whoeve
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from gristmill.identity import gone, host
@@ -20,8 +21,15 @@ log = logging.getLogger("gristmill.housekeeping")
 _SWEEP_AGAIN = 15.0  # seconds until a stopped run is swept once more: for jobs that were just being claimed
 _STRAYS_EVERY = 30.0
 _READY = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND pool = :pool LIMIT 1")
-_LEFT = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} LIMIT 1")
-_DELAYED_LEFT = Sql("SELECT 1 FROM gm_job WHERE run_at IS NOT NULL AND queue_id {in ids} LIMIT 1")
+_LEFT = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND NOT task_id {in strange} LIMIT 1")
+_DELAYED_LEFT = Sql(
+    "SELECT 1 FROM gm_job WHERE run_at IS NOT NULL AND queue_id {in ids} AND NOT task_id {in strange} LIMIT 1"
+)
+_COUNT_LEFT = Sql(
+    "SELECT queue_id, task_id, count(*) AS n FROM (SELECT queue_id, task_id FROM gm_job WHERE ready IS NOT NULL"
+    " AND queue_id {in ids} UNION ALL SELECT queue_id, task_id FROM gm_job WHERE run_at IS NOT NULL"
+    " AND queue_id {in same}) AS waiting GROUP BY queue_id, task_id"
+)
 
 
 class Seen(NamedTuple):
@@ -85,11 +93,29 @@ class Housekeeping:
         with self.ledger.reading() as tx:
             return tx.one(_READY, ids=list(queues), pool=pool) is not None
 
-    def nothing_left(self, tx: Tx, ids: Sequence[int], drained: bool) -> bool:
-        """Nothing is ready in these queues, and, if asked, nothing is delayed and no run is being stopped."""
-        if tx.one(_LEFT, ids=list(ids)) is not None:
+    def nothing_left(self, tx: Tx, ids: Sequence[int], drained: bool, strange: Collection[int]) -> bool:
+        """Nothing is ready in these queues, and, if asked, nothing is delayed and no run is being stopped.
+
+        Jobs of `strange` tasks do not count: this worker could wait for ever, and still not run them.
+        """
+        which = {"ids": list(ids), "strange": sorted(strange)}
+        if tx.one(_LEFT, **which) is not None:
             return False
-        return not drained or (tx.one(_DELAYED_LEFT, ids=list(ids)) is None and not stop.stopping_runs(tx))
+        return not drained or (tx.one(_DELAYED_LEFT, **which) is None and not stop.stopping_runs(tx))
+
+    def left_behind(self, tx: Tx, queues: Sequence[QueueRow], strange: Mapping[int, str]) -> list[str]:
+        """What stays queued although there is nothing left to do here, in words: paused queues and strange tasks."""
+        paused = {queue.id: queue.name for queue in queues if queue.paused}
+        if not paused and not strange:
+            return []
+        ids = [queue.id for queue in queues]
+        counts: Counter[str] = Counter()
+        for queue, task, number in tx.all(_COUNT_LEFT, ids=ids, same=ids):
+            if queue in paused:
+                counts[f"in queue {paused[queue]!r}, which is paused"] += number
+            elif task in strange:
+                counts[f"of task {strange[task]!r}, which this application does not know"] += number
+        return [f"left queued: {number} job{'' if number == 1 else 's'} {what}" for what, number in sorted(counts.items())]
 
 
 def sweep_run(ledger: Ledger, run: int) -> None:

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from gristmill.appetite import Appetite
@@ -26,7 +26,7 @@ from gristmill.execution.children import Child
 from gristmill.execution.crew import SYNC, Crew
 from gristmill.housekeeping import Housekeeping
 from gristmill.identity import born, host
-from gristmill.ledger import read, workers
+from gristmill.ledger import names, queues, read, workers
 from gristmill.ledger.claim import Claimed, Taken, Want
 from gristmill.ledger.emit import Refusal, SomeTwice
 from gristmill.ledger.exchange import Batch, Exchanged, exchange, refused
@@ -81,6 +81,7 @@ class Worker:
         os.set_blocking(self._woken, False)
         self._pending = Batch()  # taken from the crew, not yet known to be written
         self._begun: set[int] = set()
+        self._strange: dict[int, str] = {}  # tasks of claimed jobs that the application does not know
         self._recalled = False
         self._ended = False
         self._rest_until = 0.0
@@ -337,6 +338,7 @@ class Worker:
         self.crew.give(taken.claim, self.appetite.in_turn(jobs))
         if SYNC in more:
             self.crew.grow()
+        self._put_off({job for job in taken.jobs if job.task_id in self._strange})
         new = {job.run_id for job in jobs if job.run_id is not None} - self._begun
         if new:
             self.ledger.do(begin, self.id, sorted(new))
@@ -368,22 +370,32 @@ class Worker:
     def _turn_away(self, claim: int, jobs: list[Claimed]) -> list[Claimed]:
         """Jobs of stopped runs end here; those of tasks that this application does not know go back for a while."""
         tasks = self.crew.tasks
-        unknown = {t for t, info in self.crew.known.tasks.items() if tasks is not None and info.name not in tasks}
+        unknown = {t: i.name for t, i in self.crew.known.tasks.items() if tasks is not None and i.name not in tasks}
+        for name in sorted(set(unknown.values()) - set(self._strange.values())):
+            log.warning("this application does not know the task %r: its jobs go back for %g s", name, _UNKNOWN_TASK)
+        self._strange = unknown
         if not unknown and not self.house.stopping:
             return jobs
         turned_away: list[Outcome] = []
         for job in jobs:
-            name = self.crew.known.tasks[job.task_id].name
             if job.run_id in self.house.stopping:
                 turned_away.append(Outcome(job.id, job.attempt, job.run_id, Verdict.CANCELLED))
             elif job.task_id in unknown:
-                reason = f"worker {self.id} does not know the task {name!r}"
+                reason = self._does_not_know(job.task_id)
                 later = Outcome(job.id, job.attempt, job.run_id, Verdict.LATER, reason=reason, delay=_UNKNOWN_TASK)
                 turned_away.append(later)
-                log.warning("%s; job %d goes back for %g s", reason, job.id, _UNKNOWN_TASK)
         self.crew.turn_away(claim, turned_away)
         ids = {outcome.job for outcome in turned_away}
         return [job for job in jobs if job.id not in ids]
+
+    def _does_not_know(self, task: int) -> str:
+        return f"worker {self.id} does not know the task {self._strange[task]!r}"
+
+    def _put_off(self, jobs: Collection[Claimed]) -> None:
+        """More of the same may stand in line behind these: claimed one by one, they would hold up what can be run."""
+        for queue, pool, task in sorted({(job.queue_id, job.pool, job.task_id) for job in jobs}):
+            why = self._does_not_know(task)
+            self.ledger.do(queues.put_off, self.id, queue, pool, [task], micros(_UNKNOWN_TASK), why)
 
     def _report(self, now: float) -> None:
         if now < self._report_at or not self.crew.progress:
@@ -417,7 +429,12 @@ class Worker:
             return False
         try:
             with self.ledger.reading() as tx:
-                return self.house.nothing_left(tx, self.appetite.open_queues(), until == "drained")
+                known = self.crew.tasks
+                strange = {t: name for t, name in names.tasks(tx) if known is not None and name not in known}
+                over = self.house.nothing_left(tx, self.appetite.open_queues(), until == "drained", strange)
+                for words in self.house.left_behind(tx, self.appetite.queues, strange) if over else ():
+                    log.warning("%s", words)
+                return over
         except Unavailable:
             return False
 

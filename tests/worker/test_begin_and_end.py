@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -126,7 +127,32 @@ def test_an_unknown_task_does_not_hold_up_the_known_ones(mill: Mill, database_ur
         with working(mill, slots=1):
             all_end(mill, known.id)
         assert time.monotonic() - began < 10
-        assert other.job(strange[0]).state == "queued"
+        assert {other.job(number).state for number in strange} == {"queued"}
+        assert sum(other.job(number).attempt for number in strange) < 10  # most were put off together
+
+
+def test_drained_does_not_wait_for_jobs_that_it_cannot_run(
+    mill: Mill, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_mill(database_url, "strangers") as other:
+        strange = [other.enqueue(strangers.strange).id, other.enqueue(strangers.strange, delay=600).id]
+        known = mill.enqueue(everyday.add, args={"a": 1})
+        began = time.monotonic()
+        drain(mill, slots=1)
+        assert time.monotonic() - began < 9
+        assert mill.job(known.id).state == "completed"
+        assert [other.job(number).state for number in strange] == ["queued", "queued"]
+    assert "left queued: 2 jobs of task 'strange', which this application does not know" in caplog.text
+
+
+@pytest.mark.parametrize("until", ["idle", "drained"])
+def test_the_end_names_paused_queues_that_hold_jobs(
+    lite: Mill, until: Literal["idle", "drained"], caplog: pytest.LogCaptureFixture
+) -> None:
+    lite.enqueue(everyday.add, args={"a": 1})
+    lite.pause("default")
+    drain(lite, until=until, slots=1)
+    assert "left queued: 1 job in queue 'default', which is paused" in caplog.text
 
 
 def test_jobs_of_a_task_that_was_renamed_still_run(sqlite_url: str) -> None:

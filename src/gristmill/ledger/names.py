@@ -16,6 +16,7 @@ _ADD_TASKS = Sql(
 _TASKS = Sql(
     "SELECT t.name, t.spec, t.id FROM gm_task t JOIN {rows f: name text, spec text} ON f.name = t.name AND f.spec = t.spec"
 )
+_TASK_NAMES = Sql("SELECT id, name FROM gm_task ORDER BY id")
 
 
 def queues(tx: Tx) -> dict[str, int]:
@@ -26,6 +27,11 @@ def add_queues(tx: Tx, names: Iterable[str]) -> dict[str, int]:
     """The numbers of all queues, with those named made if they were not there."""
     tx.run(_ADD_QUEUES, f=[(name,) for name in sorted(set(names))])
     return queues(tx)
+
+
+def tasks(tx: Tx) -> list[tuple[int, str]]:
+    """(number, name) of every task that was ever asked for."""
+    return [(row.id, row.name) for row in tx.all(_TASK_NAMES)]
 
 
 def add_tasks(tx: Tx, specs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from gristmill.errors import NotFound, did_you_mean
@@ -9,6 +10,7 @@ from gristmill.ledger.names import queues
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit
 from gristmill.ledger.store import Tx
+from gristmill.states import WorkerState
 
 
 class QueueRow(NamedTuple):
@@ -25,6 +27,14 @@ _PROMOTE = Sql(
     "UPDATE gm_job SET ready = {next}, run_at = NULL WHERE id {one_of SELECT id FROM gm_job"
     " WHERE run_at <= {now} ORDER BY run_at LIMIT :most {skip}} RETURNING queue_id"
 )
+_HEAD = Sql(
+    "SELECT id FROM (SELECT id, task_id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool"
+    " ORDER BY priority, ready LIMIT :most) AS head WHERE task_id {in tasks}"
+)
+_PUT_OFF = Sql(
+    "UPDATE gm_job SET ready = NULL, run_at = {now} + :delay, error = :reason WHERE id {in ids} AND ready IS NOT NULL"
+)
+_OTHER_WORKER = Sql(f"SELECT 1 FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND id <> :worker LIMIT 1")
 _NEXT_DUE = Sql("SELECT run_at - {now} FROM gm_job WHERE run_at IS NOT NULL ORDER BY run_at LIMIT 1")
 
 
@@ -51,6 +61,18 @@ def promote(tx: Tx, most: int = 1000) -> int:
     for row in rows:
         tx.ring(row.queue_id)
     return len(rows)
+
+
+def put_off(tx: Tx, worker: int, queue: int, pool: int, tasks: Collection[int], delay: int, reason: str) -> None:
+    """Delays jobs of tasks that this worker does not know, so that they do not stand before those that it can run.
+
+    Only from the head of the line, as far as is read at once, and only if no other worker is there that may know them.
+    """
+    if tx.one(_OTHER_WORKER, worker=worker) is not None:
+        return
+    ids = [row.id for row in tx.all(_HEAD, queue=queue, pool=pool, tasks=sorted(tasks), most=1000)]
+    if ids:
+        tx.run(_PUT_OFF, ids=ids, delay=delay, reason=reason)
 
 
 def next_due(tx: Tx) -> int | None:

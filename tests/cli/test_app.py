@@ -28,8 +28,8 @@ def write_project(folder: Path, text: str) -> None:
     ids=" ".join,
 )
 def test_the_database_may_be_given_before_or_after_the_command(cli: Cli, command: list[str]) -> None:
+    assert cli.call("db", "upgrade", "--database", "sqlite:///other.db").code == 0
     assert cli.call(*command).json == []
-    assert (cli.folder / "other.db").exists()
     assert not (cli.folder / "first.db").exists()
 
 
@@ -94,3 +94,20 @@ def test_the_app_of_an_installed_package(made: Cli) -> None:
     assert made.run(*START, PYTHONPATH=str(site)).code == 0
     assert made.run("work", "--drain", PYTHONPATH=str(site)).code == 0
     assert made.call("run", "show", 1, "--json").json["state"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("x = 1\ndef f(:\n", "SyntaxError: "),
+        ("x = 1\nimport not_there\n", "ModuleNotFoundError: No module named 'not_there'"),
+        ("x = 1\nraise ValueError('no')\n", "ValueError: no"),
+    ],
+)
+@pytest.mark.parametrize("app", ["spoilt.py", "spoilt"])
+def test_an_app_that_cannot_be_imported_is_answered_with_its_line(made: Cli, app: str, text: str, what: str) -> None:
+    (made.folder / "spoilt.py").write_text(text)
+    result = made.run("-A", app, *START)
+    assert result.code == 64
+    assert f"cannot import '{app}': {what}" in result.err
+    assert result.err.endswith(f"({made.folder / 'spoilt.py'}, line 2)\n")

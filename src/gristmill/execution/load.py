@@ -58,9 +58,17 @@ def load_file(path: Path) -> ModuleType:
 
 
 def _place(error: BaseException) -> str:
-    """Where in the application it happened."""
+    """Where in the application it happened; not where in Python's own import."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({error.filename}, line {error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)
-    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    theirs = [frame for frame in frames if frame.filename != __file__ and not frame.filename.startswith("<frozen")]
+    return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+
+
+def _what(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else str(error)  # its text has the place already
+    return f"{type(error).__name__}: {text}{_place(error)}"
 
 
 def load_app(app: str) -> Registry:
@@ -81,10 +89,11 @@ def load_app(app: str) -> Registry:
         registry = load_sources([source])
     except AppError:
         raise
-    except ModuleNotFoundError as error:
-        raise AppError(f"cannot import {app!r}: {error}; -A wants a Python file or the name of a module") from None
     except Exception as error:
-        raise AppError(f"cannot import {app!r}: {type(error).__name__}: {error}{_place(error)}") from error
+        missing = error.name if isinstance(error, ModuleNotFoundError) and not looks_like_file else None
+        if missing and f"{app}.".startswith(f"{missing}."):
+            raise AppError(f"cannot import {app!r}: {error}; -A wants a Python file or the name of a module") from None
+        raise AppError(f"cannot import {app!r}: {_what(error)}") from error
     if not registry.tasks:
         raise AppError(f"{app!r} has no pipelines and no tasks at its top level")
     return registry

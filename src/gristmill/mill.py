@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,12 +16,12 @@ import orjson
 from gristmill.binding import check_key, encode
 from gristmill.clock import Clock, from_datetime, micros
 from gristmill.delivery.database import database_delivery
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, NotFound, SchemaMismatch, did_you_mean
 from gristmill.execution import load
 from gristmill.housekeeping import sweep_run
 from gristmill.ledger import names, queues, read, start, stop
 from gristmill.ledger.start import IfActive, NewJob, PlannedStage
-from gristmill.ledger.store import Ledger
+from gristmill.ledger.store import Ledger, shown
 from gristmill.model import Attempt, Job, Priority, Queue, Repair, Run, Status, Worker
 from gristmill.pipeline import Pipeline, Registry, Stage, Task, check_name, check_timeout
 from gristmill.reconciler import Reconciler
@@ -29,6 +30,8 @@ from gristmill.settings import database_url, worker_settings
 from gristmill.states import State
 from gristmill.worker import Until
 from gristmill.worker import Worker as Supervisor
+
+log = logging.getLogger("gristmill.mill")
 
 _BOUND = re.compile(r":(\w+)")
 _SCOPES = {"unfinished": 0, "queued": 1}
@@ -46,8 +49,15 @@ class Mill:
         self._task_ids: dict[tuple[str, str], int] = {}
 
     @classmethod
-    def open(cls, url: str | None = None, *parts: Pipeline | Task[Any, Any] | Registry, clock: Clock | None = None) -> Self:
-        """Opens a database with an application's pipelines and tasks. A new SQLite file is set up on first use."""
+    def open(
+        cls,
+        url: str | None = None,
+        *parts: Pipeline | Task[Any, Any] | Registry,
+        create: bool = True,
+        clock: Clock | None = None,
+    ) -> Self:
+        """Opens a database with an application's pipelines and tasks. A new SQLite file is set up on first use, unless
+        `create` is False."""
         if load.importing:
             raise Invalid(
                 "a program that opens a mill when it is imported cannot be run by workers, whose children import it:"
@@ -59,7 +69,9 @@ class Mill:
                 registry.add(piece)
         ledger = Ledger(database_url(url), clock)
         try:
-            if ledger.is_sqlite and ledger.revision() is None:
+            if ledger.is_sqlite and not create and not ledger.path.exists():
+                raise SchemaMismatch(f"there is no database {shown(ledger.url)}")
+            if ledger.is_sqlite and create and ledger.revision() is None:
                 from gristmill.ledger.migrate import upgrade
 
                 upgrade(ledger.url.render_as_string(hide_password=False))
@@ -90,6 +102,8 @@ class Mill:
         if_active: IfActive | str = IfActive.JOIN,
     ) -> Run:
         """Starts a run of a pipeline for a subject. With a run active: joins it, waits behind it, or refuses."""
+        if not isinstance(pipeline, str | Pipeline):
+            raise Invalid(f"{pipeline!r} is not a pipeline; give a Pipeline, or the name of one")
         flow = self.registry.pipeline(pipeline.name if isinstance(pipeline, Pipeline) else pipeline)
         check_key(subject, "subject")
         text = encode(flow.check_args(_arguments(args)), "the run's arguments")
@@ -107,6 +121,9 @@ class Mill:
             while self.ledger.do(start.raise_jobs, started.run_id, int(level)):
                 pass
         run = self.run(started.run_id)
+        if args and not started.created and run.args != orjson.loads(text):
+            words = "run %d of %s %r goes on with its own arguments; those given now are ignored"
+            log.warning(words, run.id, flow.name, subject)
         return Run(**{**vars(run), "created": started.created})
 
     def enqueue(
@@ -160,6 +177,8 @@ class Mill:
         return self.ledger.do(start.enqueue_many, jobs) if jobs else []
 
     def _task(self, task: Task[Any, Any] | str) -> Task[Any, Any]:
+        if not isinstance(task, str | Task):
+            raise Invalid(f"{task!r} is not a task; put @task above the function, or give the name of a task")
         registered = self.registry.task(task if isinstance(task, str) else task.name)
         if isinstance(registered, Stage):
             raise Invalid(
@@ -205,7 +224,7 @@ class Mill:
                 self._queue_ids = names.queues(tx)
             if name not in self._queue_ids:
                 if name not in declared:
-                    raise Invalid(f"unknown queue {name!r}{did_you_mean(name, declared | self._queue_ids.keys())}")
+                    raise NotFound(f"unknown queue {name!r}{did_you_mean(name, declared | self._queue_ids.keys())}")
                 self._queue_ids = self.ledger.do(names.add_queues, declared)
         return self._queue_ids[name]
 
@@ -327,7 +346,7 @@ class Mill:
         )
         with self.ledger.reading() as tx:
             if queue is not None and queue not in (known := names.queues(tx)):
-                raise Invalid(f"unknown queue {queue!r}{did_you_mean(queue, known)}")
+                raise NotFound(f"unknown queue {queue!r}{did_you_mean(queue, known)}")
             return read.jobs(tx, where, limit)
 
     def attempts(self, job: int) -> list[Attempt]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -70,6 +71,10 @@ class Cli:
         for name in os.environ.keys() - clean_environment().keys():
             self._monkeypatch.delenv(name)
         self._capture.readouterr()
+        logger = logging.getLogger("gristmill")
+        self._monkeypatch.setattr(logger, "handlers", [])
+        self._monkeypatch.setattr(logger, "propagate", True)
+        self._monkeypatch.setattr(logger, "level", logger.level)
         with pytest.raises(SystemExit) as stop:
             main(list(map(str, args)))
         out, err = self._capture.readouterr()

@@ -37,6 +37,10 @@ def test_start_on_an_active_subject(made: Cli) -> None:
     joined = made.call(*start)
     assert (joined.code, joined.out) == (0, "1\n")
     assert "this joined it" in joined.err
+    assert "ignored" not in joined.err
+    other = made.call(*start[:-1], "folder=elsewhere")
+    assert (other.code, other.out) == (0, "1\n")
+    assert "note: run 1 of letters 'books' goes on with its own arguments; those given now are ignored" in other.err
     assert made.call(*start, "--if-active", "refuse").code == 1
     waiting = made.call(*start, "--if-active", "wait", "--json").json
     assert (waiting["id"], waiting["state"]) == (2, "waiting")
@@ -77,7 +81,7 @@ def test_ctrl_c_leaves_the_run_alone(made: Cli) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err == "note: run 1 goes on; to see it again: gristmill watch 1\n"
+    assert err == f"note: run 1 goes on; to see it again: gristmill -A {APP} watch 1\n"
     assert made.call("run", "show", 1, "--json").json["state"] == "queued"
 
 

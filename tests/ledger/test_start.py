@@ -12,7 +12,7 @@ from gristmill.errors import Invalid, Refused
 from gristmill.ledger.finish import Verdict
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
-from tests.ledger.play import Play, each, plan, step
+from tests.ledger.play import Play, each, plan, solo, step
 
 
 def site() -> Pipeline:
@@ -211,6 +211,8 @@ BAD_INPUT: list[tuple[Callable[[Any], Any], str]] = [
     (lambda mill: mill.start("site", "s", if_active="jion"), "unknown if_active 'jion'; did you mean 'join'"),
     (lambda mill: mill.enqueue("sollo"), "unknown task 'sollo'; did you mean 'solo'"),
     (lambda mill: mill.enqueue("site.find"), "is a stage"),
+    (lambda mill: mill.enqueue(len), "<built-in function len> is not a task; put @task above the function"),
+    (lambda mill: mill.start(solo, "s"), "<task 'solo'> is not a pipeline"),
     (lambda mill: mill.enqueue("solo", queue="defualt"), "unknown queue 'defualt'; did you mean 'default'"),
     (lambda mill: mill.enqueue("solo", args={"m": 1}), "takes no argument 'm'"),
     (lambda mill: mill.enqueue("solo", args={"n": "x"}), "argument 'n'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -28,6 +29,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     from gristmill.cli.commands import gristmill
 
     show.never_fail_on_a_letter()
+    _say_warnings()
     try:
         result = _invoke(gristmill, sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
@@ -42,6 +44,19 @@ def run(argv: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
     except Exception as error:
         return _explain(error)
+
+
+class _Notes(logging.Handler):
+    """Warnings of a command that has no log are notes for the person."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        show.note(record.getMessage())
+
+
+def _say_warnings() -> None:
+    logger = logging.getLogger("gristmill")
+    logger.handlers[:] = [_Notes(logging.WARNING)]
+    logger.propagate = False
 
 
 def _invoke(command: click.Command, argv: list[str]) -> object:

@@ -26,7 +26,6 @@ USAGE = [
     (["job", "list", "--since", "yesterday"], "'yesterday' is not a duration; write 90, 10m, 2h or 1d"),
     (["job", "list", "--since", "99999w"], "is not a duration"),
     (["job", "list", "--state", "waiting"], "unknown state 'waiting'"),
-    (["queue", "pause", "nowhere"], "there is no queue 'nowhere'"),
     (["queue", "set", "q"], "nothing to set; give --weight W or --create"),
     (["queue", "set", "q", "--weight", "0"], "'0' is not a number above 0"),
     (["queue", "set", "q", "--weight", "nan"], "'nan' is not a number above 0"),
@@ -53,7 +52,6 @@ USAGE = [
     ([*GREET, "--arg", "times=many"], "argument 'times'"),
     ([*GREET, "--arg", 'times={"broken": '], "argument 'times'"),
     ([*GREET, "--arg", "times=NaN"], "argument 'times'"),
-    ([*GREET, "--queue", "maill"], "unknown queue 'maill'; did you mean 'mail'?"),
     ([*GREET, "--in", "soon"], "'soon' is not a duration"),
     ([*GREET, "--at", "noon"], "'noon' is not a time"),
     ([*GREET, "--at", "2099-01-01", "--in", "5"], "--at and --in are two ways to say when"),
@@ -61,7 +59,6 @@ USAGE = [
     ([*GREET, "--retries", "-1"], "'-1' is not a whole number from 0 to 10,000"),
     ([*GREET, "--unique", ""], "unique key must not be empty"),
     ([*WITH_APP, "work", "-n", "0"], "'0' is not a whole number from 1 to 1,024"),
-    ([*WITH_APP, "work", "-q", "maill", "--burst"], "unknown queue 'maill'; did you mean 'mail'?"),
     ([*WITH_APP, "work", "--burst", "--drain"], "--burst and --drain are two ways to end"),
     (["status", "--database", "nonsense"], "the database URL 'nonsense' is malformed"),
     (["status", "--database", "mysql://host/name"], "the database URL starts with 'mysql'"),
@@ -86,6 +83,11 @@ FAILURES = [
     (["job", "show", "77"], "there is no job 77"),
     (["job", "retry", "77"], "there is no job 77"),
     (["job", "cancel", "77"], "there is no job 77"),
+    ([*GREET, "--queue", "maill"], "unknown queue 'maill'; did you mean 'mail'?"),
+    ([*WITH_APP, "work", "-q", "maill", "--burst"], "unknown queue 'maill'; did you mean 'mail'?"),
+    (["job", "list", "--queue", "maill"], "unknown queue 'maill'"),
+    (["queue", "pause", "maill"], "there is no queue 'maill'"),
+    (["queue", "set", "maill", "--weight", "2"], "there is no queue 'maill'"),
 ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -135,10 +137,24 @@ def test_status_of_a_database_with_nothing_in_it(made: Cli) -> None:
     assert made.call("run", "list", "--json").json == []
 
 
-def test_a_new_file_made_by_reading_is_said_aloud(cli: Cli) -> None:
-    result = cli.call("run", "list", "--json", "--database", "sqlite:///typo.db")
-    assert (result.code, result.json) == (0, [])
-    assert "sqlite:///typo.db was not there" in result.err
+READING = [["status"], ["run", "list"], ["job", "show", "1"], ["watch"], ["queue", "list"], ["worker", "list"]]
+
+
+@pytest.mark.parametrize("command", READING, ids=words)
+def test_reading_makes_no_database(cli: Cli, command: list[str]) -> None:
+    result = cli.call(*command, "--database", "sqlite:///typo.db")
+    to_make_it = "gristmill --database sqlite:///typo.db db upgrade"
+    assert (result.code, result.err) == (69, f"Error: there is no database sqlite:///typo.db; to make it: {to_make_it}\n")
+    assert not (cli.folder / "typo.db").exists()
+
+
+def test_reading_makes_no_tables_in_a_database_of_others(cli: Cli) -> None:
+    (cli.folder / "empty.db").touch()
+    result = cli.call("status", "--database", "sqlite:///empty.db")
+    assert result.code == 69
+    assert "has no Gristmill schema; run: gristmill --database sqlite:///empty.db db upgrade" in result.err
+    with contextlib.closing(sqlite3.connect(cli.folder / "empty.db")) as database:
+        assert database.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
 
 
 def test_watching_an_ended_run_prints_how_it_ended(finished: Cli) -> None:

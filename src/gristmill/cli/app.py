@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,20 +40,36 @@ class Place:
 
     @contextmanager
     def open(self, *apps: Registry) -> Iterator[Mill]:
-        """The mill. Without an application nothing new is begun, so a new file may be a typo: that is said aloud."""
+        """The mill. Without an application nothing new is begun, so a file that is not there is a typo."""
         from gristmill.mill import Mill
 
-        surprising = not apps and self.is_new_file()
-        with Mill.open(self.url, *apps) as mill:
-            if surprising:
-                click.echo(f"note: {self.shown()} was not there; it is a new, empty database", err=True)
+        if not apps:
+            self.refuse_new_file()
+        with Mill.open(self.url, *apps, create=bool(apps)) as mill:
             yield mill
+
+    def refuse_new_file(self) -> None:
+        from gristmill.errors import SchemaMismatch
+
+        if self.is_new_file():
+            raise SchemaMismatch(f"there is no database {self.shown()}; to make it: {self.command('db', 'upgrade')}")
+
+    def command(self, *words: object) -> str:
+        """A command line to paste, with the same database and application as were given on this one."""
+        from gristmill.ledger.store import parse_url
+
+        app = ["-A", self.app] if self.app else []
+        database: list[str] = []
+        if self.database:
+            database = ["--database", "URL" if parse_url(self.database).password else self.database]
+        return shlex.join(["gristmill", *app, *database, *map(str, words)])
 
     def is_new_file(self) -> bool:
         from gristmill.ledger.store import parse_url
 
         url = parse_url(self.url)
-        return url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists()
+        path = Path(str(url.database))
+        return url.get_backend_name() == "sqlite" and path.parent.is_dir() and not path.exists()
 
     def shown(self) -> str:
         from gristmill.ledger.store import parse_url, shown

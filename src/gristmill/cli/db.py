@@ -13,7 +13,6 @@ from gristmill.cli import show
 from gristmill.cli.app import Group, Place, as_json, pass_place
 from gristmill.cli.exits import FAILED, OK
 from gristmill.cli.show import Column
-from gristmill.errors import SchemaMismatch
 
 if TYPE_CHECKING:
     from gristmill.ledger.store import Ledger
@@ -67,9 +66,7 @@ def current(place: Place, json_wanted: bool) -> None:
         return show.document({"database": place.shown(), "revision": found, "needed": REVISION, "ok": found == REVISION})
     if found == REVISION:
         return show.line(f"{found} (what this version needs)")
-    return show.line(
-        f"{found or 'no schema'}; this version needs {REVISION}; run: gristmill --database {place.shown()} db upgrade"
-    )
+    return show.line(f"{found or 'no schema'}; this version needs {REVISION}; run: {place.command('db', 'upgrade')}")
 
 
 @db.command()
@@ -92,8 +89,7 @@ def check(place: Place, json_wanted: bool) -> int:
     """Compare the database's tables with those this version describes; exit 1 when they differ."""
     from gristmill.ledger.migrate import differences
 
-    if place.is_new_file():
-        raise SchemaMismatch(f"there is no database {place.shown()}; run: gristmill --database {place.shown()} db upgrade")
+    place.refuse_new_file()
     with _ledger(place) as ledger:
         ledger.check_schema()
         found = differences(ledger.engine)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,10 +11,8 @@ from gristmill.cli import show
 from gristmill.cli.app import Group, Place, as_json, pass_place
 from gristmill.cli.show import Column
 from gristmill.cli.values import positive
-from gristmill.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
-    from gristmill.mill import Mill
     from gristmill.model import Queue
 
 
@@ -44,9 +41,9 @@ def list_(place: Place, json_wanted: bool) -> None:
 @pass_place
 def pause(place: Place, queue: str) -> None:
     """Pause a QUEUE: nothing of it starts until it is resumed, also after restarts."""
-    with _named_queue(place) as mill:
+    with place.open() as mill:
         mill.pause(queue)
-    show.line(f"queue {queue} is paused; to go on: gristmill queue resume {queue}")
+    show.line(f"queue {queue} is paused; to go on: {place.command('queue', 'resume', queue)}")
 
 
 @queue.command()
@@ -54,7 +51,7 @@ def pause(place: Place, queue: str) -> None:
 @pass_place
 def resume(place: Place, queue: str) -> None:
     """Resume a paused QUEUE."""
-    with _named_queue(place) as mill:
+    with place.open() as mill:
         mill.resume(queue)
     show.line(f"queue {queue} is served again")
 
@@ -68,19 +65,9 @@ def set_(place: Place, queue: str, weight: float | None, create: bool) -> None:
     """Change a QUEUE's settings."""
     if weight is None and not create:
         raise click.UsageError("nothing to set; give --weight W or --create")
-    with _named_queue(place) as mill:
+    with place.open() as mill:
         mill.set_queue(queue, weight=weight, create=create)
     show.line(f"queue {queue} has weight {weight:g}" if weight is not None else f"queue {queue} is there")
-
-
-@contextmanager
-def _named_queue(place: Place) -> Iterator[Mill]:
-    """An unknown name typed by a person is a usage error, as an unknown pipeline is."""
-    with place.open() as mill:
-        try:
-            yield mill
-        except NotFound as error:
-            raise Invalid(str(error)) from None
 
 
 def print_queues(queues: Sequence[Queue], indent: str = "") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -59,28 +58,26 @@ def start(
             show.note(f"run {run.id} of {subject} is {run.state} already; this joined it")
         _say_if_nobody_works(mill, place)
         if wait:
-            run = _follow(mill, run)
+            run = _follow(mill, run, place)
         if json_wanted:
             show.document(run)
         return AFTER_WAIT.get(run.state, FAILED) if wait else OK
 
 
-def _follow(mill: Mill, run: Run) -> Run:
+def _follow(mill: Mill, run: Run, place: Place) -> Run:
     """Progress goes to stderr: stdout holds the id, for the program that reads it."""
     from gristmill.cli.live import follow
 
     try:
         return follow(lambda: [mill.run(run.id)], sys.stderr)[0]
     except KeyboardInterrupt:
-        show.note(f"run {run.id} goes on; to see it again: gristmill watch {run.id}")
+        show.note(f"run {run.id} goes on; to see it again: {place.command('watch', run.id)}")
         raise
 
 
 def _say_if_nobody_works(mill: Mill, place: Place) -> None:
     if not mill.workers():
-        app = ["-A", place.app] if place.app else []
-        database = ["--database", place.shown()] if place.database else []
-        show.note(f"no worker is running; start one with: {shlex.join(['gristmill', *app, *database, 'up'])}")
+        show.note(f"no worker is running; start one with: {place.command('up')}")
 
 
 @click.command(cls=Command, needs_app=True)

@@ -31,7 +31,8 @@ def list_(place: Place, every: bool, json_wanted: bool) -> None:
     if json_wanted:
         return show.document(found)
     if not found:
-        return show.note("there were no workers yet" if every else "no worker is running; start one with: gristmill up")
+        start = place.command("up")
+        return show.note("there were no workers yet" if every else f"no worker is running; start one with: {start}")
     print_workers(found)
     return None
 

@@ -47,6 +47,7 @@ class Stage:
     cancelled: int
     queue: str
     each: bool
+    gate: bool
     opened_at: datetime | None
     closed_at: datetime | None
 

@@ -33,6 +33,7 @@ from gristmill.ledger.exchange import Batch, Exchanged, exchange, refused
 from gristmill.ledger.finish import Outcome, SomeRefused, Verdict, begin, report_progress
 from gristmill.ledger.store import DELAYED, Ledger
 from gristmill.settings import VERSION, WorkerSettings
+from gristmill.states import State
 
 Until = Literal["idle", "drained"] | None
 log = logging.getLogger("gristmill.worker")
@@ -41,6 +42,7 @@ _UNKNOWN_TASK = 10.0  # seconds until another worker may have learned a task tha
 _REPORT_EVERY = 1.0  # seconds between writes of progress
 _MOST_KNOWN = 10_000  # runs remembered before those without a job in hand are forgotten
 _QUIET = (Verdict.COMPLETED, Verdict.RELEASED, Verdict.LATER, Verdict.SKIPPED)
+_NEXT = {State.FAILED: "; failed for good", State.QUEUED: "; again now", State.IN_PROGRESS: "; again now"}
 _BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -280,15 +282,26 @@ class Worker:
         if not wants and not self._pending:
             return
         done = self._exchange(wants, room)
-        for outcome in self._pending.outcomes:
-            if outcome.verdict not in _QUIET:
-                log.info("job %d: %s: %s", outcome.job, outcome.verdict.value, outcome.reason or outcome.error_class)
+        loud = [o for o in self._pending.outcomes if o.verdict not in _QUIET and o.job not in done.late]
         if done.late:
             log.warning("%d outcomes were refused: the jobs were no longer this worker's", len(done.late))
         self.crew.acknowledge(self._pending.emissions, done.refused_items)
         self._pending = Batch()
         if done.taken is not None:
             self._took(done.taken, room)
+        if loud and log.isEnabledFor(logging.INFO):
+            self._say(loud)
+
+    def _say(self, outcomes: Sequence[Outcome]) -> None:
+        """One line for each attempt that did not simply end well. Their names are read only now: most jobs need none."""
+        fates: dict[int, read.Fate] = {}
+        with contextlib.suppress(Unavailable), self.ledger.reading() as tx:
+            fates = read.fates(tx, [outcome.job for outcome in outcomes])
+        for o in outcomes:
+            fate = fates.get(o.job)
+            name = "" if fate is None else f" {fate.task}[{fate.key}]" if fate.key else f" {fate.task}"
+            why = "".join(f": {said}" for said in (o.verdict.value, o.reason or o.error_class) if said)
+            log.info("job %d%s attempt %d%s%s", o.job, name, o.attempt, why, _next(fate))
 
     def _exchange(self, wants: Sequence[Want], room: Mapping[int, int]) -> Exchanged:
         try:
@@ -464,3 +477,12 @@ class Worker:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _next(fate: read.Fate | None) -> str:
+    """What happens to a job after an attempt, in words; nothing, where the outcome says it."""
+    if fate is None or fate.state not in _NEXT:
+        return ""
+    if fate.due is None:
+        return _NEXT[fate.state]
+    return f"; again in {max(0, fate.due) / SECOND:.3g} s"

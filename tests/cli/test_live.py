@@ -22,7 +22,7 @@ NOON = datetime(2027, 1, 31, 12, tzinfo=UTC)
 
 def stage(name: str, state: str, total: int = 0, completed: int = 0, **more: Any) -> Stage:
     values: dict[str, Any] = {"outcome": None, "failed": 0, "skipped": 0, "cancelled": 0, "queue": "q", "each": True}
-    values |= {"opened_at": NOON, "closed_at": None} | more
+    values |= {"gate": False, "opened_at": NOON, "closed_at": None} | more
     return Stage(name=name, state=state, total=total, completed=completed, **values)
 
 

@@ -251,14 +251,14 @@ def test_a_stage_that_did_not_get_what_it_needs_stops_the_run_and_cancels_the_re
     player = play.player()
     jobs = play.labelled(player.take())
     player.emit(jobs["right"], *ABC)
-    player.end(jobs["left"], Verdict.PERMANENT)
+    player.end(jobs["left"], Verdict.PERMANENT, reason="no such site")
     stopped = play.run(run)
-    assert (stopped.state, stopped.stopping) == ("in_progress", "stage 'left': 0 of 1 succeeded, 1 needed")
+    assert (stopped.state, stopped.stopping) == ("in_progress", "stage 'left': no such site")
     assert play.sweep() == 3
     assert play.run(run).state == "in_progress"
     player.complete(jobs["right"])
     ended = play.run(run)
-    assert (ended.state, ended.stopping, ended.error) == ("failed", None, "stage 'left': 0 of 1 succeeded, 1 needed")
+    assert (ended.state, ended.stopping, ended.error) == ("failed", None, "stage 'left': no such site")
     assert outcomes(play, run.id) == {
         "left": "failed",
         "right": "completed",

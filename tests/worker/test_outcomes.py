@@ -144,3 +144,16 @@ def test_the_log_is_of_this_job_alone(lite: Mill) -> None:
     drain(lite, slots=1)
     assert "printed" in str(lite.attempts(first.id)[0].log)
     assert "printed" not in str(lite.attempts(second.id)[0].log)
+
+
+# ---- the log
+
+
+def test_a_line_of_the_log_says_what_comes_next(mill: Mill, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gristmill.worker")
+    first = mill.enqueue(everyday.permanent)
+    second = mill.enqueue(everyday.fail_and_say_when, args={"folder": "/nowhere"}, retries=1)
+    drain(mill, until="idle", slots=1)
+    assert f"job {first.id} permanent attempt 1: permanent: no such site; failed for good" in caplog.messages
+    (again,) = [line for line in caplog.messages if line.startswith(f"job {second.id} fail_and_say_when attempt 1: error: ")]
+    assert "; again in " in again

@@ -38,6 +38,7 @@ _ADD_JOB = Sql(
     "INSERT INTO gm_job (run_id, stage_id, key, task_id, queue_id, pool, priority, state, ready, created_at)"
     f" VALUES (:run, :stage, '', :task, :queue, :pool, :priority, {State.QUEUED:d}, {{next}}, {{now}})"
 )
+_ERROR = Sql("SELECT error FROM gm_job WHERE stage_id = :stage")
 _STOP = Sql(
     "UPDATE gm_run SET stop = :stop, stop_by = :by, reason = :reason, error = :error WHERE id = :run AND stop IS NULL"
 )
@@ -157,17 +158,19 @@ class _Flow:
         if self.run["stop"] is not None:
             return
         if not met:
-            self.stop(
-                State.FAILED,
-                by="gristmill",
-                error=f"stage {stage['name']!r}: {need.words(succeeded, stage['total'])}",
-            )
+            why = self._only_error(stage) or need.words(succeeded, stage["total"])
+            self.stop(State.FAILED, by="gristmill", error=f"stage {stage['name']!r}: {why}")
             return
         for follower in self._followers(stage):
             self.tx.run(_LOWER, stage=follower["id"])
             follower["waiting_for"] -= 1
             if follower["waiting_for"] == 0:
                 self._start(follower)
+
+    def _only_error(self, stage: dict[str, Any]) -> str | None:
+        """What the one job of a stage said, which says more than that one of one failed; None: nothing, or many jobs."""
+        said: str | None = self.tx.value(_ERROR, stage=stage["id"]) if stage["total"] == 1 else None
+        return said
 
     def _start(self, stage: dict[str, Any]) -> None:
         """Everything before it is closed: a plain stage opens, an `each` stage will get no more items."""

@@ -64,6 +64,25 @@ def stage_infos(tx: Tx, ids: Iterable[int]) -> dict[int, StageInfo]:
     return found
 
 
+class Fate(NamedTuple):
+    """What became of a job whose attempt failed: for the log."""
+
+    task: str
+    key: str | None
+    state: State
+    due: int | None  # microseconds until it is tried again
+
+
+_FATES = Sql(
+    "SELECT j.id, t.name, j.key, j.state, j.run_at - {now} AS due FROM gm_job j JOIN gm_task t ON t.id = j.task_id"
+    " WHERE j.id {in ids}"
+)
+
+
+def fates(tx: Tx, ids: Iterable[int]) -> dict[int, Fate]:
+    return {row.id: Fate(row.name, row.key, State(row.state), row.due) for row in tx.all(_FATES, ids=sorted(ids))}
+
+
 # ---- results
 
 
@@ -161,6 +180,7 @@ def _stage(row: Any) -> Stage:
         cancelled=row.cancelled,
         queue=row.queue,
         each=bool(row.each),
+        gate=bool(row.gate),
         opened_at=to_datetime(row.opened_at),
         closed_at=to_datetime(row.closed_at),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
@@ -67,6 +68,26 @@ def _with_lines(look: Look, pauses: Iterator[float], stream: TextIO) -> list[Run
         lines.show(runs, time.monotonic())
         if _over(runs):
             return list(runs)
+        time.sleep(next(pauses))
+
+
+def documents(look: Look, stream: TextIO) -> None:
+    """One JSON document per line: a run, each time that something about it changed, until all have ended."""
+    from gristmill.model import to_json
+
+    pauses = chain(_LOOKS, repeat(_LOOKS[-1]))
+    look = _patient(look)
+    said: dict[int, str] = {}
+    while True:
+        runs = look()
+        for run in runs:
+            text = json.dumps(to_json(run))
+            if said.get(run.id) != text:
+                said[run.id] = text
+                click.echo(text, file=stream)
+        stream.flush()
+        if _over(runs):
+            return
         time.sleep(next(pauses))
 
 

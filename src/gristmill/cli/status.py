@@ -52,18 +52,22 @@ def status(place: Place, json_wanted: bool) -> None:
 
 @click.command(cls=Command, short_help="Watch a run, or all active ones, live.")
 @click.argument("run", type=number(), required=False)
+@click.option("--json", "json_wanted", is_flag=True, help="One JSON document per line: a run, whenever it has changed.")
 @pass_place
-def watch(place: Place, run: int | None) -> None:
+def watch(place: Place, run: int | None, json_wanted: bool) -> None:
     """Watch a RUN, or all active ones, live: bars per stage, rate, ETA.
 
     Ends when the run has; watching all on a terminal goes on until Ctrl-C. Without a terminal it prints plain lines.
     """
-    from gristmill.cli.live import follow
+    from gristmill.cli.live import documents, follow
 
     with place.open() as mill:
-        if run is not None:
-            follow(lambda: [mill.run(run)], sys.stdout)
-        elif not follow(Active(mill), sys.stdout, stay=True):
+        look = Active(mill) if run is None else lambda: [mill.run(run)]
+        if json_wanted:
+            documents(look, sys.stdout)
+        elif run is not None:
+            follow(look, sys.stdout)
+        elif not follow(look, sys.stdout, stay=True):
             show.line("nothing is running")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import logging
 import re
@@ -21,7 +22,7 @@ from gristmill.execution import load
 from gristmill.housekeeping import sweep_run
 from gristmill.ledger import names, queues, read, start, stop
 from gristmill.ledger.start import IfActive, NewJob, PlannedStage
-from gristmill.ledger.store import Ledger, shown
+from gristmill.ledger.store import Ledger, Tx, shown
 from gristmill.model import Attempt, Job, Priority, Queue, Repair, Run, Status, Worker
 from gristmill.pipeline import Pipeline, Registry, Stage, Task, check_name, check_timeout
 from gristmill.reconciler import Reconciler
@@ -230,21 +231,36 @@ class Mill:
 
     # ---- acting
 
-    def cancel_run(self, run: int, *, reason: str | None = None, by: str | None = None) -> Run:
+    # With `dry_run` each is refused as it would be, changes nothing, and says what there is now.
+
+    def cancel_run(self, run: int, *, reason: str | None = None, by: str | None = None, dry_run: bool = False) -> Run:
         """Stops a run: nothing of it starts any more, what runs is told to stop, what waits ends `cancelled`."""
-        self.ledger.do(stop.cancel_run, run, by=by or who(), reason=reason)
-        sweep_run(self.ledger, run)
+        self._act(dry_run, stop.cancel_run, run, by=by or who(), reason=reason)
+        if not dry_run:
+            sweep_run(self.ledger, run)
         return self.run(run)
 
-    def cancel_job(self, job: int, *, reason: str | None = None, by: str | None = None) -> Job:
+    def cancel_job(self, job: int, *, reason: str | None = None, by: str | None = None, dry_run: bool = False) -> Job:
         """Cancels a queued job; one in progress is stopped by its worker within a few seconds."""
-        self.ledger.do(stop.cancel_job, job, by=by or who(), reason=reason)
+        self._act(dry_run, stop.cancel_job, job, by=by or who(), reason=reason)
         return self.job(job)
 
-    def retry_job(self, job: int, *, by: str | None = None) -> Job:
+    def retry_job(self, job: int, *, by: str | None = None, dry_run: bool = False) -> Job:
         """Queues an ended job again with a fresh budget; one that waits for its retry runs now."""
-        self.ledger.do(stop.requeue_job, job, by=by or who())
+        self._act(dry_run, stop.requeue_job, job, by=by or who())
         return self.job(job)
+
+    def _act(self, dry_run: bool, verb: Callable[..., object], number: int, **options: Any) -> None:
+        if not dry_run:
+            self.ledger.do(verb, number, **options)
+            return
+
+        def rehearse(tx: Tx) -> None:
+            verb(tx, number, **options)
+            raise _Undo
+
+        with contextlib.suppress(_Undo):
+            self.ledger.do(rehearse)
 
     def pause(self, queue: str, *, by: str | None = None) -> None:
         """Nothing of this queue starts until it is resumed; survives restarts."""
@@ -373,6 +389,10 @@ class Mill:
         with self.ledger.reading() as tx:
             active = read.runs(tx, {"r.state IN (0, 1, 7)": {}}, 50)
             return Status(read.run_counts(tx), tuple(active), tuple(read.queues(tx)), tuple(read.workers(tx)))
+
+
+class _Undo(Exception):
+    """The end of a rehearsal: the transaction is rolled back."""
 
 
 def who() -> str:

@@ -34,6 +34,17 @@ def test_a_job_is_cancelled_and_retried(waiting: Cli) -> None:
     assert waiting.call("job", "retry", 2).code == 1
 
 
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(waiting: Cli) -> None:
+    would_stop = "run 1 is queued; it would be stopped, and 1 unfinished job of it cancelled\n"
+    assert waiting.call("run", "cancel", 1, "--dry-run").out == would_stop
+    assert waiting.call("run", "show", 1, "--json").json["state"] == "queued"
+    assert waiting.call("job", "cancel", 2, "--dry-run").out == "job 2 is queued; it would be cancelled\n"
+    assert waiting.call("job", "retry", 2, "--dry-run").code == 1
+    assert waiting.call("job", "cancel", 2).out == "job 2 is cancelled\n"
+    assert waiting.call("job", "retry", 2, "--dry-run").out == "job 2 is cancelled; it would be queued again\n"
+    assert waiting.call("job", "cancel", 2, "--dry-run").err == "Error: job 2 is cancelled already\n"
+
+
 def test_a_paused_queue_is_left_alone_until_it_is_resumed(waiting: Cli) -> None:
     assert waiting.run("queue", "pause", "mail").code == 0
     waiting.call("-A", APP, "work", "--burst")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import subprocess
 import sys
@@ -155,6 +156,30 @@ def test_reading_makes_no_tables_in_a_database_of_others(cli: Cli) -> None:
     assert "has no Gristmill schema; run: gristmill --database sqlite:///empty.db db upgrade" in result.err
     with contextlib.closing(sqlite3.connect(cli.folder / "empty.db")) as database:
         assert database.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+def test_watching_as_json_is_one_document_per_line(finished: Cli) -> None:
+    result = finished.call("watch", 1, "--json")
+    (line,) = result.out.splitlines()
+    assert json.loads(line)["state"] == "completed_with_errors"
+
+
+def test_a_run_shows_its_gates_and_its_one_jobs_error(made: Cli) -> None:
+    (made.folder / "gated.py").write_text(
+        """
+from gristmill import Pipeline
+flow = Pipeline("flow")
+@flow.stage
+def first(ctx): pass
+@flow.gate(after=first)
+def enough(ctx): raise ValueError("not enough")
+"""
+    )
+    made.call("-A", "gated.py", "start", "flow", "s")
+    made.call("-A", "gated.py", "work", "--drain", "-n", 1)
+    shown = made.call("run", "show", 1)
+    assert "enough (gate)  failed" in shown.out
+    assert "stage 'enough': ValueError: not enough" in shown.out
 
 
 def test_watching_an_ended_run_prints_how_it_ended(finished: Cli) -> None:

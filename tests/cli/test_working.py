@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import re
@@ -216,3 +217,20 @@ def test_up_serves_all_queues_and_reports_itself(made: Cli) -> None:
         assert up.wait(30) == 0
     assert made.call("worker", "list", "--json").json == []
     assert made.call("worker", "list", "--all", "--json").json[0]["state"] == "stopped"
+
+
+def test_watching_as_json_prints_each_change(made: Cli) -> None:
+    made.call("-A", APP, "start", "letters", "s", "--arg", f"folder={made.texts(a='abc')}")
+    with made.spawn("watch", 1, "--json") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["state"] == "queued"
+        made.call("-A", APP, "work", "--drain", "-n", 1)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert json.loads(out.splitlines()[-1])["state"] == "completed"
+
+
+def test_the_log_names_the_item_the_attempt_and_what_comes_next(made: Cli) -> None:
+    made.call("-A", APP, "start", "letters", "s", "--arg", f"folder={made.texts(a='abc', empty='')}")
+    log = made.call("-A", APP, "work", "--drain", "-n", 1).err
+    assert re.search(r"job \d letters.count\[empty.txt\] attempt 1: permanent: empty file; failed for good\n", log)

@@ -187,4 +187,5 @@ class Group(click.Group):
 
 
 pass_place = click.make_pass_decorator(Place, ensure=True)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what it would do.")
 as_json = click.option("--json", "json_wanted", is_flag=True, help="One JSON document.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gristmill.cli import show
-from gristmill.cli.app import Group, Place, as_json, pass_place
+from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.runs import LIMIT, SINCE
 from gristmill.cli.show import Column
 from gristmill.cli.values import JOB_STATE, number
@@ -68,23 +68,29 @@ def show_(place: Place, job: int, json_wanted: bool) -> None:
 
 @job.command(short_help="Queue an ended job again, or run a delayed one now.")
 @click.argument("job", type=number())
+@dry_run_option
 @pass_place
-def retry(place: Place, job: int) -> None:
+def retry(place: Place, job: int, dry_run: bool) -> None:
     """Queue an ended JOB again with a fresh budget; one that waits for its retry runs now."""
     with place.open() as mill:
-        found = mill.retry_job(job)
-    show.line(f"job {job} is {found.state}")
+        found = mill.retry_job(job, dry_run=dry_run)
+    would = "be queued again" if found.finished_at else "run now"
+    show.line(f"job {job} is {found.state}" + (f"; it would {would}" if dry_run else ""))
 
 
 @job.command(short_help="Cancel a job, queued or running.")
 @click.argument("job", type=number())
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
+@dry_run_option
 @pass_place
-def cancel(place: Place, job: int, reason: str | None) -> None:
+def cancel(place: Place, job: int, reason: str | None, dry_run: bool) -> None:
     """Cancel a JOB: at once when it is queued; a running one is stopped by its worker."""
     with place.open() as mill:
-        found = mill.cancel_job(job, reason=reason)
-    show.line(f"job {job} is {found.state}" if found.finished_at else f"job {job} is told to stop")
+        found = mill.cancel_job(job, reason=reason, dry_run=dry_run)
+    if dry_run:
+        would = "be cancelled" if found.state == "queued" else "be told to stop"
+        return show.line(f"job {job} is {found.state}; it would {would}")
+    return show.line(f"job {job} is {found.state}" if found.finished_at else f"job {job} is told to stop")
 
 
 # ---- printing

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gristmill.cli import show, values
-from gristmill.cli.app import Group, Place, as_json, pass_place
+from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.progress import progress, worked_since
 from gristmill.cli.show import Column
 from gristmill.cli.values import RUN_STATE, number
@@ -78,12 +78,16 @@ def show_(place: Place, run: int, json_wanted: bool) -> None:
 @run.command(short_help="Stop a run.")
 @click.argument("run", type=number())
 @click.option("--reason", metavar="TEXT", help="Why, for the record.")
+@dry_run_option
 @pass_place
-def cancel(place: Place, run: int, reason: str | None) -> None:
+def cancel(place: Place, run: int, reason: str | None, dry_run: bool) -> None:
     """Stop a RUN: what waits is cancelled now, what is running is told to stop."""
     with place.open() as mill:
-        found = mill.cancel_run(run, reason=reason)
-    if found.terminal:
+        found = mill.cancel_run(run, reason=reason, dry_run=dry_run)
+    if dry_run:
+        left = show.plural(sum(stage.total - stage.done for stage in found.stages), "unfinished job")
+        show.line(f"run {run} is {found.state}; it would be stopped, and {left} of it cancelled")
+    elif found.terminal:
         show.line(f"run {run} is {found.state}")
     else:
         show.line(f"run {run} is stopping; it ends when the jobs in progress have stopped")
@@ -165,7 +169,8 @@ def _stage_row(run: Run, stage: Stage) -> list[str]:
     more = "+" if stage.state == "open" else ""
     counts = [show.count(n) for n in (stage.completed, stage.failed, stage.skipped, stage.cancelled)]
     took = show.between(worked_since(run, stage), stage.closed_at)
-    return [stage.name, stage.outcome or stage.state, f"{show.count(stage.total)}{more}", *counts, took]
+    name = f"{stage.name} (gate)" if stage.gate else stage.name
+    return [name, stage.outcome or stage.state, f"{show.count(stage.total)}{more}", *counts, took]
 
 
 def print_failed(failed: Sequence[Job], total: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gristmill.cli import show
-from gristmill.cli.app import Command, Group, Place, as_json, pass_place
+from gristmill.cli.app import Command, Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.show import Column
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def list_(place: Place, every: bool, json_wanted: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--dry-run", is_flag=True, help="Only say what it would do.")
+@dry_run_option
 @click.option("--subject", metavar="NAME", help="Only this subject's runs.")
 @as_json
 @pass_place

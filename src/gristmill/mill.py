@@ -10,27 +10,46 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 
 from gristmill.binding import check_key, encode
 from gristmill.clock import Clock, from_datetime, micros
-from gristmill.delivery.database import database_delivery
 from gristmill.errors import Invalid, NotFound, SchemaMismatch, did_you_mean
 from gristmill.execution import load
-from gristmill.housekeeping import sweep_run
-from gristmill.ledger import names, queues, read, start, stop
-from gristmill.ledger.start import IfActive, NewJob, PlannedStage
-from gristmill.ledger.store import Ledger, Tx, shown
 from gristmill.model import Attempt, Job, Priority, Queue, Repair, Run, Status, Worker
 from gristmill.pipeline import Pipeline, Registry, Stage, Task, check_name, check_timeout
-from gristmill.reconciler import Reconciler
 from gristmill.retry import Retries
 from gristmill.settings import database_url, worker_settings
 from gristmill.states import State
-from gristmill.worker import Until
-from gristmill.worker import Worker as Supervisor
+
+if TYPE_CHECKING:
+    from gristmill.delivery.database import database_delivery
+    from gristmill.housekeeping import sweep_run
+    from gristmill.ledger import names, queues, read, start, stop
+    from gristmill.ledger.start import IfActive, NewJob, PlannedStage
+    from gristmill.ledger.store import Ledger, Tx, shown
+    from gristmill.reconciler import Reconciler
+    from gristmill.worker import Until
+    from gristmill.worker import Worker as Supervisor
+
+
+def _load() -> None:
+    """Imports what a mill works with, when one is made and not before.
+
+    Children import applications, and these import this module: SQLAlchemy alone would cost each child 0.3 s and 20 MiB.
+    """
+    global database_delivery, sweep_run, names, queues, read, start, stop, IfActive, NewJob, PlannedStage
+    global Ledger, shown, Reconciler, Supervisor
+    from gristmill.delivery.database import database_delivery
+    from gristmill.housekeeping import sweep_run
+    from gristmill.ledger import names, queues, read, start, stop
+    from gristmill.ledger.start import IfActive, NewJob, PlannedStage
+    from gristmill.ledger.store import Ledger, shown
+    from gristmill.reconciler import Reconciler
+    from gristmill.worker import Worker as Supervisor
+
 
 log = logging.getLogger("gristmill.mill")
 
@@ -42,6 +61,7 @@ class Mill:
     """A ledger together with the pipelines and tasks of an application. Make one with `Mill.open`."""
 
     def __init__(self, ledger: Ledger, registry: Registry) -> None:
+        _load()
         self.ledger = ledger
         self.registry = registry
         self.delivery = database_delivery(ledger)
@@ -64,6 +84,7 @@ class Mill:
                 "a program that opens a mill when it is imported cannot be run by workers, whose children import it:"
                 " put that part under `if __name__ == '__main__':`"
             )
+        _load()
         registry = Registry()
         for part in parts:
             for piece in part.parts() if isinstance(part, Registry) else [part]:
@@ -100,7 +121,7 @@ class Mill:
         *,
         args: Mapping[str, Any] | None = None,
         priority: Priority | str = Priority.NORMAL,
-        if_active: IfActive | str = IfActive.JOIN,
+        if_active: IfActive | str = "join",
     ) -> Run:
         """Starts a run of a pipeline for a subject. With a run active: joins it, waits behind it, or refuses."""
         if not isinstance(pipeline, str | Pipeline):

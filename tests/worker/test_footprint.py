@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import psutil
 
 from gristmill import Mill
 from tests.apps import everyday
+from tests.servers import ROOT
 from tests.worker.helpers import all_end, cpu_seconds, eventually, lines, rss_mib, worker_process
 
 WINDOW = 3.0
@@ -49,3 +52,14 @@ def test_a_fan_out_does_not_grow_with_its_items(lite_flows: Mill, sqlite_url: st
     for pid, first in at_first.items():
         assert peaks[pid] - first < 40, "items are 40 MB of text: some are held, not all"
         assert peaks[pid] < 160
+
+
+def test_a_child_that_loads_an_application_loads_no_database() -> None:
+    """As `examples/wordcount.py` does, applications import Mill at their top."""
+    program = (
+        "import sys; from gristmill.execution import child;"
+        f" child.load_for_child(['file:{ROOT / 'examples' / 'wordcount.py'}']);"
+        " print(*sorted({'sqlalchemy', 'psutil', 'asyncio', 'alembic', 'gristmill.ledger'} & sys.modules.keys()))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []

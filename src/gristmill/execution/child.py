@@ -6,7 +6,6 @@ that a recall or a cancellation is heard while a job runs, and ends the process 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import contextvars
 import ctypes
@@ -35,6 +34,8 @@ from gristmill.execution.status import Status
 from gristmill.pipeline import Registry, Task
 
 if TYPE_CHECKING:
+    import asyncio
+
     from gristmill.ledger.store import Ledger
 
 LOG_LIMIT = 16 * 1024  # bytes of captured output kept with a failed attempt
@@ -338,6 +339,8 @@ class _JobLog(logging.Handler):
 
 
 async def work_async(child: Child) -> None:
+    import asyncio  # not above: children for plain functions do not need it
+
     loop = asyncio.get_running_loop()
     running: set[asyncio.Task[None]] = set()
     wake = asyncio.Event()
@@ -372,6 +375,8 @@ async def work_async(child: Child) -> None:
 
 
 async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop) -> tuple[Any, ...]:
+    import asyncio
+
     started = time.monotonic()
     lines: deque[str] = deque(maxlen=200)
     _log_of_job.set(lines)
@@ -397,6 +402,8 @@ async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop
 
 async def _drain_async(items: Any, emitter: Emitter | None) -> Any:
     """Emits what an async generator yields; it cannot return a result."""
+    import asyncio
+
     async for item in items:
         if emitter is not None:
             emitter.add(item, wait=False)
@@ -459,6 +466,8 @@ def main() -> None:
     threading.Thread(target=watch_lease, args=(status,), daemon=True, name="gristmill-lease").start()
     if setup["async"]:
         logging.getLogger().addHandler(_JobLog())
+        import asyncio
+
         asyncio.run(work_async(child))
     else:
         work(child)

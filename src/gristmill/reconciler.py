@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gristmill.housekeeping import sweep_run
 from gristmill.identity import gone, host
 from gristmill.ledger import repair, stop, workers
@@ -25,20 +27,29 @@ class Reconciler:
         found: list[Repair] = []
         if subject is None:
             found += self._workers(mend)
-            while orphans := self.ledger.do(repair.repair_orphans, mend):
-                found += orphans
-                if not mend:
-                    break
-            found += self.ledger.do(repair.repair_line, mend)
+            found += self._repair(repair.repair_orphans, mend)
+            found += self._repair(repair.repair_line, mend)
         with self.ledger.reading() as tx:
             runs = repair.active_runs(tx, subject)
             stopping = set(stop.stopping_runs(tx)) & set(runs)
         for run in runs:
-            found += self.ledger.do(repair.repair_run, run, mend)
+            found += self._repair(repair.repair_run, mend, run)
         if mend:
             for run in sorted(stopping):
                 sweep_run(self.ledger, run)
         return found
+
+    def _repair(self, verb: Callable[..., list[Repair]], mend: bool, *which: int) -> list[Repair]:
+        """Looks first, beside everybody else's work; what was found is looked at again under its lock, and mended."""
+        with self.ledger.reading() as tx:
+            found = verb(tx, *which, mend=False)
+        if not found or not mend:
+            return found
+        mended = more = self.ledger.do(verb, *which, mend=True)
+        while more and not which:  # of all jobs, as many as one transaction should touch
+            more = self.ledger.do(verb, mend=True)
+            mended = mended + more
+        return mended
 
     def _workers(self, mend: bool) -> list[Repair]:
         with self.ledger.reading() as tx:

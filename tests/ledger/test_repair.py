@@ -8,8 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from gristmill import Pipeline
+from gristmill.ledger import flow
 from gristmill.ledger.finish import Verdict
-from gristmill.model import Run
+from gristmill.ledger.store import Tx
+from gristmill.model import Repair, Run
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, Player, each, plan, solo, step
@@ -59,7 +61,17 @@ def out_of_line(play: Play) -> None:
     play.change("UPDATE gm_job SET ready = NULL WHERE state = 0 AND key = 'd'")
 
 
+def a_stage_that_waits_for_too_many(play: Play) -> None:
+    play.change("UPDATE gm_stage SET waiting_for = 2 WHERE name = 'total'")
+
+
+def a_stage_that_waits_for_too_few(play: Play) -> None:
+    play.change("UPDATE gm_stage SET waiting_for = 0 WHERE name = 'total'")
+
+
 DAMAGES = [
+    a_stage_that_waits_for_too_many,
+    a_stage_that_waits_for_too_few,
     wrong_counters,
     a_job_counted_twice,
     a_job_not_counted,
@@ -142,6 +154,53 @@ def test_a_run_whose_stages_are_all_closed_is_ended(opened: Open) -> None:
     (repair,) = play.mill.reconcile()
     assert repair.what == "end"
     assert (play.run(run).state, play.run(follow_up).state) == ("completed", "queued")
+
+
+@pytest.mark.parametrize("waiting_for", [0, 1])
+def test_a_stage_that_nobody_started_is_started(opened: Open, waiting_for: int) -> None:
+    play = opened(plan("two", first=step(), second=step("first")))
+    run = play.mill.start("two", "s")
+    player = play.player()
+    player.complete(player.take_one())
+    play.change("DELETE FROM gm_job WHERE stage_id IN (SELECT id FROM gm_stage WHERE name = 'second')")
+    play.change(
+        "UPDATE gm_stage SET state = 0, opened_at = NULL, total = 0, waiting_for = :n WHERE name = 'second'", n=waiting_for
+    )
+    assert [repair.what for repair in play.mill.reconcile()] == (["wait", "start"] if waiting_for else ["start"])
+    assert invariants.broken(play.ledger) == {}
+    play.drain()
+    assert play.run(run).state == "completed"
+
+
+def test_a_stage_that_nobody_sealed_is_sealed_and_closed(opened: Open) -> None:
+    play = opened(site())
+    run = finished_but_for_the_closing(play)
+    play.change("UPDATE gm_stage SET state = 1 WHERE name = 'page'")
+    assert [repair.what for repair in play.mill.reconcile()] == ["start"]
+    play.drain()
+    assert play.run(run).state == "completed_with_errors"
+
+
+def test_a_stopped_run_without_a_job_is_ended(opened: Open) -> None:
+    play = opened(plan("two", first=step(), second=step("first")))
+    run = play.mill.start("two", "s")
+    play.change("UPDATE gm_run SET stop = 5")
+    play.change("UPDATE gm_job SET state = 5, ready = NULL, finished_at = 1")
+    play.change("UPDATE gm_stage SET state = 3, outcome = 5, closed_at = 1, cancelled = 1 WHERE name = 'first'")
+    assert [repair.what for repair in play.mill.reconcile()] == ["move on"]
+    assert play.run(run).state == "cancelled"
+
+
+def test_looking_takes_no_lock(opened: Open) -> None:
+    """A dry look, and a look that finds nothing, go on while someone else writes."""
+    play = opened(site())
+    run = half_done(play, play.player())
+
+    def meanwhile(tx: Tx) -> list[Repair]:
+        flow.lock_runs(tx, [run.id])
+        return play.mill.reconcile()
+
+    assert play.ledger.do(meanwhile) == []
 
 
 def test_expired_workers_are_rescued_and_named(play: Play) -> None:

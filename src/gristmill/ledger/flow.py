@@ -32,6 +32,7 @@ _EDGES = Sql(
 )
 _OPEN = Sql("UPDATE gm_stage SET state = :state, opened_at = {now}, total = total + :items WHERE id = :stage")
 _SEAL = Sql("UPDATE gm_stage SET state = :state WHERE id = :stage")
+_WAIT_FOR = Sql("UPDATE gm_stage SET waiting_for = :left WHERE id = :stage")
 _LOWER = Sql("UPDATE gm_stage SET waiting_for = waiting_for - 1 WHERE id = :stage")
 _CLOSE = Sql("UPDATE gm_stage SET state = :state, outcome = :outcome, closed_at = {now} WHERE id = :stage")
 _ADD_JOB = Sql(
@@ -97,6 +98,11 @@ def begin(tx: Tx, run: int) -> None:
 def advance(tx: Tx, run: int) -> None:
     """Closes what is full, starts what waited for it, and ends the run after its last stage."""
     _Flow(tx, run).settle()
+
+
+def resume(tx: Tx, run: int) -> None:
+    """The same for a run that something else than a verb has changed: nothing is taken for granted but the rows' states."""
+    _Flow(tx, run).resume()
 
 
 def stop(tx: Tx, run: int, target: State, *, by: str, reason: str | None = None, error: str | None = None) -> None:
@@ -176,8 +182,11 @@ class _Flow:
         """Everything before it is closed: a plain stage opens, an `each` stage will get no more items."""
         self.open(stage)
         if stage["state"] == StageState.OPEN:
-            self.tx.run(_SEAL, stage=stage["id"], state=int(StageState.SEALED))
-            stage["state"] = StageState.SEALED
+            self._seal(stage)
+
+    def _seal(self, stage: dict[str, Any]) -> None:
+        self.tx.run(_SEAL, stage=stage["id"], state=int(StageState.SEALED))
+        stage["state"] = StageState.SEALED
 
     def _set_closed(self, stage: dict[str, Any], outcome: State) -> None:
         self.tx.run(_CLOSE, stage=stage["id"], state=int(StageState.CLOSED), outcome=int(outcome))
@@ -188,13 +197,31 @@ class _Flow:
             return
         self.tx.run(_STOP, run=self.run["id"], stop=int(target), by=by, reason=reason, error=error)
         self.run.update(stop=target, reason=reason, error=error)
+        self._admit_no_more()
+        self.settle()
+
+    def _admit_no_more(self) -> None:
         for stage in self.stages.values():
             if stage["state"] == StageState.WAITING:
                 self._set_closed(stage, State.CANCELLED)
             elif stage["state"] == StageState.OPEN:
-                self.tx.run(_SEAL, stage=stage["id"], state=int(StageState.SEALED))
-                stage["state"] = StageState.SEALED
+                self._seal(stage)
+
+    def resume(self) -> None:
+        if self.run["stop"] is not None:
+            self._admit_no_more()
+        else:
+            for stage in self.stages.values():
+                self._wait_for(stage, [up for up in self.stages.values() if stage["id"] in self.after[up["id"]]])
         self.settle()
+
+    def _wait_for(self, stage: dict[str, Any], upstreams: list[dict[str, Any]]) -> None:
+        left = sum(upstream["state"] != StageState.CLOSED for upstream in upstreams)
+        if stage["waiting_for"] != left:
+            self.tx.run(_WAIT_FOR, stage=stage["id"], left=left)
+            stage["waiting_for"] = left
+        if left == 0:
+            self._start(stage)
 
     def _end(self) -> None:
         state = self._final_state()

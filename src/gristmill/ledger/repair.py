@@ -1,8 +1,11 @@
-"""Finding and mending what should not be: the reconciler's verbs. Each can look without touching (`mend=False`)."""
+"""Finding and mending what should not be: the reconciler's verbs.
+
+Each can look without touching or locking anything (`mend=False`): so the many looks that find nothing hold up nobody.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gristmill.ledger import flow
@@ -16,6 +19,11 @@ _ACTIVE_RUNS = Sql(
     "SELECT r.id FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id"
     f" WHERE r.state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d}) AND (CAST(:subject AS text) IS NULL OR s.name = :subject)"
     " ORDER BY r.id"
+)
+_RUN = Sql("SELECT state, stop FROM gm_run WHERE id = :run")
+_OPEN_BEFORE = Sql(
+    "SELECT e.downstream_id, count(*) AS n FROM gm_edge e JOIN gm_stage s ON s.id = e.upstream_id"
+    f" WHERE s.run_id = :run AND s.state <> {StageState.CLOSED:d} GROUP BY e.downstream_id"
 )
 _STAGES = Sql("SELECT * FROM gm_stage WHERE run_id = :run ORDER BY position")
 _COUNTS = Sql(
@@ -48,27 +56,51 @@ def active_runs(tx: Tx, subject: str | None = None) -> list[int]:
 
 
 def repair_run(tx: Tx, run: int, mend: bool) -> list[Repair]:
-    """Counters that differ from the rows, stages that are full but not closed, runs that are over but not ended."""
-    row = flow.lock_runs(tx, [run]).get(run)
+    """Counters that differ from the rows, stages and runs that should have moved on."""
+    row = flow.lock_runs(tx, [run]).get(run) if mend else tx.one(_RUN, run=run)
     if row is None or row.state in TERMINAL:
         return []
     stages = [dict(stage._mapping) for stage in tx.all(_STAGES, run=run)]
     found = [repair for stage in stages for repair in _recount(tx, run, stage, mend)]
-    full = [s for s in stages if s["state"] == StageState.SEALED and s["total"] == sum(s[c] for c in _ENDS)]
-    found += [Repair("close", f"run {run} stage {s['name']}", "every item is terminal") for s in full]
+    found += _full(run, stages)
+    if row.stop is None:
+        found += _held_up(tx, run, stages)
     if all(s["state"] == StageState.CLOSED for s in stages):
         found.append(Repair("end", f"run {run}", "every stage is closed"))
+    elif not found and all(_is_full(s) for s in stages):
+        found.append(Repair("move on", f"run {run}", "it is not over, but every job of it is"))
     if found and mend:
-        flow.advance(tx, run)
+        flow.resume(tx, run)
     return found
 
 
 _ENDS = ("completed", "failed", "skipped", "cancelled")
 
 
+def _is_full(stage: dict[str, Any]) -> bool:
+    return bool(stage["total"] == sum(stage[count] for count in _ENDS))
+
+
+def _full(run: int, stages: Sequence[dict[str, Any]]) -> Iterator[Repair]:
+    for stage in stages:
+        if stage["state"] == StageState.SEALED and _is_full(stage):
+            yield Repair("close", f"run {run} stage {stage['name']}", "every item is terminal")
+
+
+def _held_up(tx: Tx, run: int, stages: Sequence[dict[str, Any]]) -> Iterator[Repair]:
+    """Stages that wait for something else than what is open before them."""
+    left = {row.downstream_id: row.n for row in tx.all(_OPEN_BEFORE, run=run)}
+    for stage in stages:
+        target, due = f"run {run} stage {stage['name']}", left.get(stage["id"], 0)
+        if stage["waiting_for"] != due:
+            yield Repair("wait", target, f"waiting_for {stage['waiting_for']} → {due}")
+        if due == 0 and stage["state"] in (StageState.WAITING, StageState.OPEN):
+            yield Repair("start", target, "every stage before it is closed")
+
+
 def _recount(tx: Tx, run: int, stage: dict[str, Any], mend: bool) -> Iterator[Repair]:
-    counted = tx.one(_COUNTS, stage=stage["id"])
-    if counted is None or stage["state"] == StageState.CLOSED:
+    counted = None if stage["state"] == StageState.CLOSED else tx.one(_COUNTS, stage=stage["id"])
+    if counted is None:
         return
     wrong = [f"{c} {stage[c]} → {getattr(counted, c)}" for c in _COUNTERS if stage[c] != getattr(counted, c)]
     if wrong:

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from gristmill.execution.crew import ASYNC, SYNC, Crew
 from gristmill.fairness import Shares
-from gristmill.ledger.claim import Claimed, Lane, Taken, Want, find_floor
+from gristmill.ledger.claim import Claimed, Kind, Lane, Taken, Want, find_floor
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.store import Ledger
 from gristmill.model import Priority
@@ -16,7 +16,7 @@ from gristmill.settings import WorkerSettings
 
 _RESCAN = 1.0  # seconds between looks at a whole lane, dead index entries included
 _FLOOR_EVERY = 0.05
-_QUEUE_OF = attrgetter("queue_id")
+_QUEUE_OF = attrgetter("kind.queue_id")
 
 
 class Appetite:
@@ -126,7 +126,7 @@ class Appetite:
     def took(self, taken: Taken, room: Mapping[int, int]) -> set[int]:
         """Remembers what a claim showed; says which pools have more."""
         self._empty.update(lane[:3] for lane in taken.empty)
-        gave = {(job.queue_id, job.pool) for job in taken.jobs}
+        gave = {(kind.queue_id, kind.pool) for kind in taken.kinds}
         dry = {(lane.queue_id, lane.pool) for lane in taken.empty if lane.priority in (None, Priority.LOW)}
         self._gave = (self._gave | gave) - dry
         more = {pool for _, pool in gave - dry}
@@ -135,16 +135,26 @@ class Appetite:
             # Only queues that had work: the others get no credit for their idleness.
             busy = {queue for queue, _ in self._gave | gave}
             weights = {queue.id: queue.weight for queue in self.queues if queue.id in busy}
-            started = Counter(map(_QUEUE_OF, taken.jobs))
+            started = self._by_queue(taken)
             self._shares.charge(weights, {queue: n for queue, n in started.items() if queue in weights})
         return more
 
-    def in_turn(self, jobs: list[Claimed]) -> list[Claimed]:
+    def took_back(self, returned: Mapping[int, int]) -> None:
+        """Jobs that were counted as starts of their queue, and were not."""
+        if returned and not self._strict:
+            self._shares.refund({queue.id: queue.weight for queue in self.queues}, returned)
+
+    @staticmethod
+    def _by_queue(taken: Taken) -> Mapping[int, int]:
+        queues = {kind.queue_id for kind in taken.kinds}
+        return {queues.pop(): len(taken.jobs)} if len(queues) == 1 else Counter(map(_QUEUE_OF, taken.jobs))
+
+    def in_turn(self, jobs: list[Claimed], kinds: Collection[Kind]) -> list[Claimed]:
         """Jobs of several queues in the order of the queues' turns, as if they had been claimed one by one."""
-        if self._strict or len(set(map(_QUEUE_OF, jobs))) < 2:
+        if self._strict or len({kind.queue_id for kind in kinds}) < 2:
             return jobs
         by_queue: dict[int, list[Claimed]] = {}
         for job in jobs:
-            by_queue.setdefault(job.queue_id, []).append(job)
+            by_queue.setdefault(job.kind.queue_id, []).append(job)
         ranked = [(n / len(group), job.id, job) for group in by_queue.values() for n, job in enumerate(group)]
         return [job for _, _, job in sorted(ranked)]

@@ -167,9 +167,11 @@ class Parameters:
         if missing:
             raise Invalid(f"{self.where} needs argument {', '.join(map(repr, missing))}")
 
-    def select(self, item: Mapping[str, Any] | None, run: Mapping[str, Any] | None) -> dict[str, Any]:
+    def select(self, item: Mapping[str, Any] | None, run: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """The call's keyword arguments: the item's, then those of the run that the function names, converted."""
         names = self.by_name
+        if item and not run and not self._converters and item.keys() <= names.keys():
+            return item
         chosen = dict(item) if item else {}
         if chosen and not self.takes_any and not chosen.keys() <= names.keys():
             chosen = {n: v for n, v in chosen.items() if n in names}

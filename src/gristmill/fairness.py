@@ -33,6 +33,13 @@ class Shares:
             self._time[queue] += starts / weights[queue]
         self._now = min((self._time[q] for q in weights), default=self._now)
 
+    def refund(self, weights: Mapping[int, float], returned: Mapping[int, int]) -> None:
+        """Takes back starts that were booked and did not happen."""
+        for queue, starts in returned.items():
+            if queue in weights and queue in self._time:
+                self._time[queue] -= starts / weights[queue]
+                self._now = min(self._now, self._time[queue])
+
     def _caught_up(self, weights: Mapping[int, float]) -> dict[int, float]:
         """A queue that had no work gets no credit for that: it joins at the present virtual time."""
         return {q: max(self._time.get(q, self._now), self._now) for q in weights}

@@ -22,7 +22,7 @@ from gristmill.model import Attempt, Job, Priority, Queue, Repair, Run, Status, 
 from gristmill.pipeline import Pipeline, Registry, Stage, Task, check_name, check_timeout
 from gristmill.retry import Retries
 from gristmill.settings import database_url, worker_settings
-from gristmill.states import State
+from gristmill.states import State, UniqueScope
 
 if TYPE_CHECKING:
     from gristmill.delivery.database import database_delivery
@@ -54,7 +54,7 @@ def _load() -> None:
 log = logging.getLogger("gristmill.mill")
 
 _BOUND = re.compile(r":(\w+)")
-_SCOPES = {"unfinished": 0, "queued": 1}
+_SCOPES = {"unfinished": UniqueScope.UNFINISHED, "queued": UniqueScope.QUEUED}
 
 
 class Mill:
@@ -177,7 +177,7 @@ class Mill:
                 None if at is None else _moment(at),
                 None if delay is None else _delay(delay),
                 unique,
-                _SCOPES[unique_scope] if unique else None,
+                int(_SCOPES[unique_scope]) if unique else None,
             ),
         )
         return Job(**{**vars(self.job(number)), "created": created})

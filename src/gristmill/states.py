@@ -44,6 +44,13 @@ class StageState(IntEnum):
         return self.name.lower()
 
 
+class UniqueScope(IntEnum):
+    """Among which jobs a unique key is unique."""
+
+    UNFINISHED = 0
+    QUEUED = 1  #: a claim frees the key
+
+
 class WorkerState(IntEnum):
     """A worker's row. `LOST` is for ever: the process has to register anew."""
 

@@ -15,7 +15,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from gristmill.appetite import Appetite
@@ -27,7 +28,7 @@ from gristmill.execution.crew import SYNC, Crew
 from gristmill.housekeeping import Housekeeping
 from gristmill.identity import born, host
 from gristmill.ledger import names, queues, read, workers
-from gristmill.ledger.claim import Claimed, Taken, Want
+from gristmill.ledger.claim import Claimed, Kind, Taken, Want
 from gristmill.ledger.emit import Refusal, SomeTwice
 from gristmill.ledger.exchange import Batch, Exchanged, exchange, refused
 from gristmill.ledger.finish import Outcome, SomeRefused, Verdict, begin, report_progress
@@ -274,6 +275,9 @@ class Worker:
     # ---- a turn: write what is done, take what is next
 
     def _turn(self, now: float) -> None:
+        if self.crew.returned:
+            self.appetite.took_back(self.crew.returned)
+            self.crew.returned = Counter()
         resting = self.stopping_since is not None or now < self._rest_until
         if not resting:
             self._grow()
@@ -345,14 +349,14 @@ class Worker:
         if not taken.jobs:
             return
         assert taken.claim is not None
-        self._learn(taken.jobs)
+        self._learn(taken.kinds)
         self.crew.accept(taken.claim, len(taken.jobs))
-        jobs = self._turn_away(taken.claim, taken.jobs)
-        self.crew.give(taken.claim, self.appetite.in_turn(jobs))
+        jobs = self._turn_away(taken)
+        self.crew.give(taken.claim, self.appetite.in_turn(jobs, taken.kinds), taken.kinds)
         if SYNC in more:
             self.crew.grow()
-        self._put_off({job for job in taken.jobs if job.task_id in self._strange})
-        new = {job.run_id for job in jobs if job.run_id is not None} - self._begun
+        self._put_off(kind for kind in taken.kinds if kind.task_id in self._strange)
+        new = {run for kind in taken.kinds if (run := kind.origin.run_id) is not None} - self._begun
         if new:
             self.ledger.do(begin, self.id, sorted(new))
             self._begun = self._begun & self.crew.known.runs.keys() | new
@@ -365,12 +369,12 @@ class Worker:
             else:
                 self.appetite.look.discard(SYNC)
 
-    def _learn(self, jobs: Sequence[Claimed]) -> None:
+    def _learn(self, kinds: Collection[Kind]) -> None:
         """Reads what is not known yet about these jobs' tasks, runs and stages."""
         known = self.crew.known
-        tasks = {job.task_id for job in jobs} - known.tasks.keys()
-        runs = {job.run_id for job in jobs if job.run_id is not None} - known.runs.keys()
-        stages = {job.stage_id for job in jobs if job.stage_id is not None} - known.stages.keys()
+        tasks = {kind.task_id for kind in kinds} - known.tasks.keys()
+        runs = {run for kind in kinds if (run := kind.origin.run_id) is not None} - known.runs.keys()
+        stages = {stage for kind in kinds if (stage := kind.origin.stage_id) is not None} - known.stages.keys()
         if not (tasks or runs or stages):
             return
         if len(known.runs) > _MOST_KNOWN:
@@ -380,7 +384,7 @@ class Worker:
             known.runs.update(read.run_infos(tx, runs))
             known.stages.update(read.stage_infos(tx, stages))
 
-    def _turn_away(self, claim: int, jobs: list[Claimed]) -> list[Claimed]:
+    def _turn_away(self, taken: Taken) -> list[Claimed]:
         """Jobs of stopped runs end here; those of tasks that this application does not know go back for a while."""
         tasks = self.crew.tasks
         unknown = {t: i.name for t, i in self.crew.known.tasks.items() if tasks is not None and i.name not in tasks}
@@ -388,25 +392,26 @@ class Worker:
             log.warning("this application does not know the task %r: its jobs go back for %g s", name, _UNKNOWN_TASK)
         self._strange = unknown
         if not unknown and not self.house.stopping:
-            return jobs
+            return taken.jobs
+        assert taken.claim is not None
         turned_away: list[Outcome] = []
-        for job in jobs:
+        for job in taken.jobs:
             if job.run_id in self.house.stopping:
                 turned_away.append(Outcome(job.id, job.attempt, job.run_id, Verdict.CANCELLED))
             elif job.task_id in unknown:
                 reason = self._does_not_know(job.task_id)
                 later = Outcome(job.id, job.attempt, job.run_id, Verdict.LATER, reason=reason, delay=_UNKNOWN_TASK)
                 turned_away.append(later)
-        self.crew.turn_away(claim, turned_away)
+        self.crew.turn_away(taken.claim, turned_away)
         ids = {outcome.job for outcome in turned_away}
-        return [job for job in jobs if job.id not in ids]
+        return [job for job in taken.jobs if job.id not in ids]
 
     def _does_not_know(self, task: int) -> str:
         return f"worker {self.id} does not know the task {self._strange[task]!r}"
 
-    def _put_off(self, jobs: Collection[Claimed]) -> None:
+    def _put_off(self, kinds: Iterable[Kind]) -> None:
         """More of the same may stand in line behind these: claimed one by one, they would hold up what can be run."""
-        for queue, pool, task in sorted({(job.queue_id, job.pool, job.task_id) for job in jobs}):
+        for queue, pool, task in sorted({(kind.queue_id, kind.pool, kind.task_id) for kind in kinds}):
             why = self._does_not_know(task)
             self.ledger.do(queues.put_off, self.id, queue, pool, [task], micros(_UNKNOWN_TASK), why)
 

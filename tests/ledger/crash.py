@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 from sqlalchemy import event
 
 from gristmill.ledger import start, stop, workers
-from gristmill.ledger.claim import Lane, Want, claim
+from gristmill.ledger.claim import Lane, Origin, Want, claim
 from gristmill.ledger.emit import Emission, Item, emit
 from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.finish import Completed, Outcome, Verdict, finish
@@ -61,7 +61,7 @@ Do = Callable[..., Any]  # Ledger.do with the verb hooked
 VERBS: dict[str, Callable[..., Any]] = {
     "finish": lambda do, worker, outcomes: do(finish, worker, _outcomes(outcomes)),
     "complete": lambda do, worker, rows, origins: do(
-        finish, worker, [], Completed([tuple(row) for row in rows], [tuple(origin) for origin in origins])
+        finish, worker, [], Completed([tuple(row) for row in rows], [Origin(*origin) for origin in origins])
     ),
     "emit": lambda do, worker, emissions: do(emit, worker, _emissions(emissions)),
     "exchange": lambda do, worker, emissions, outcomes, queue: do(

@@ -18,7 +18,7 @@ from gristmill import Mill, Pipeline, Retries, task
 from gristmill.clock import FrozenClock, micros
 from gristmill.housekeeping import sweep_run
 from gristmill.ledger import queues, stop, workers
-from gristmill.ledger.claim import Claimed, Lane, Want, claim
+from gristmill.ledger.claim import Claimed, Kind, Lane, Origin, Want, claim
 from gristmill.ledger.emit import Emission, Item, SomeTwice
 from gristmill.ledger.exchange import Batch, Exchanged, exchange
 from gristmill.ledger.finish import Completed, Outcome, SomeRefused, Verdict, finish
@@ -80,9 +80,8 @@ def stubborn(ctx: Any) -> None:
 
 def remembered(number: int, attempt: int = 1, **known: Any) -> Claimed:
     """A claim as some worker remembers it, whether it still holds or never did."""
-    return Claimed(
-        **dict.fromkeys(Claimed._fields, 0) | {"run_id": None, "stage_id": None, "id": number, "attempt": attempt} | known
-    )
+    kind = Kind(**{"origin": Origin(None, None)} | dict.fromkeys(Kind._fields[1:], 0) | known)
+    return Claimed(number, attempt, None, None, kind)
 
 
 def end(job: Claimed, verdict: Verdict = Verdict.COMPLETED, **details: Any) -> Outcome:
@@ -92,7 +91,7 @@ def end(job: Claimed, verdict: Verdict = Verdict.COMPLETED, **details: Any) -> O
 def plain(*jobs: Claimed, result: str | None = None) -> Completed:
     """Plain completions, in the short form that workers use for nearly every job."""
     rows = [(job.id, job.attempt, result, 0) for job in jobs]
-    return Completed(rows, [(job.run_id, job.stage_id) for job in jobs])
+    return Completed(rows, [job.kind.origin for job in jobs])
 
 
 class Player:

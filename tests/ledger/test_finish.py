@@ -206,9 +206,9 @@ def test_a_suspect_of_a_crash_runs_alone_next_time(play: Play) -> None:
     play.mill.enqueue(solo)
     player = play.player()
     job = player.take_one()
-    assert not job.alone
+    assert not job.kind.alone
     player.end(job, Verdict.RELEASED, alone=True)
-    assert player.take_one().alone
+    assert player.take_one().kind.alone
 
 
 def test_unspent_returns_are_counted(play: Play) -> None:

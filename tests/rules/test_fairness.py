@@ -79,7 +79,7 @@ def test_a_queue_that_a_worker_looked_at_in_vain_gets_no_credit_either() -> None
     appetite.see([QueueRow(1, "busy", 1.0, False), QueueRow(2, "dry", 1.0, False)])
     job = remembered(1, queue_id=1)
     for _ in range(500):
-        appetite.took(Taken(1, [job], [Lane(2, 0)]), {0: 1})
+        appetite.took(Taken(1, [job], {job.kind}, [Lane(2, 0)]), {0: 1})
     assert Counter(served(appetite._shares, {1: 1.0, 2: 1.0}, 20)) == {1: 10, 2: 10}
 
 

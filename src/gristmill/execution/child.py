@@ -11,6 +11,7 @@ import contextvars
 import ctypes
 import faulthandler
 import fcntl
+import gc
 import logging
 import os
 import queue
@@ -22,14 +23,14 @@ import threading
 import time
 import traceback
 from collections import deque
-from itertools import repeat
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gristmill.execution.context import Context
+from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
 from gristmill.execution.frames import Unpacker, pack
 from gristmill.execution.load import load_for_child
-from gristmill.execution.run import PLAIN, cancelled, clean, failed, succeeded
+from gristmill.execution.run import Ended, Plain, cancelled, clean, failed, succeeded
 from gristmill.execution.status import Status
 from gristmill.pipeline import Registry, Task
 
@@ -44,7 +45,7 @@ _FLUSH_AT = 200
 LEASE_OVER = 75  # the exit code of a child whose supervisor let its lease run out
 
 
-Given = tuple[list[Any], dict[int, list[Any]], dict[int, list[Any]]]  # a job's row, and where its run and stage are
+Given = tuple[Common, list[Any]]  # what a job has in common with others, and its own row
 
 
 class Child:
@@ -64,7 +65,7 @@ class Child:
         self.emitters: dict[int, Emitter] = {}
         self.cancelled: set[int] = set()
         self.home = _Home()
-        self.done: list[tuple[Any, ...]] = []
+        self.done: list[Plain | Ended] = []
         self._reporting = threading.Lock()
         self._sending = threading.Lock()
         self._ledger: Ledger | None = None
@@ -75,15 +76,16 @@ class Child:
             self.link.sendall(data)
 
     def report(self) -> None:
-        """Sends what is finished: plain completions as columns, since there are so many; the others one by one."""
+        """Sends what is finished: plain completions as the rows that the ledger wants, of others all there is to say."""
         with self._reporting:
             done = self.done[:]  # the other thread may append meanwhile
             if not done:
                 return
-            plain = [report for report in done if len(report) == PLAIN]
-            jobs, _, _, results, starts = zip(*plain, strict=True) if plain else ((),) * PLAIN
-            others = [report for report in done if len(report) != PLAIN] if len(plain) < len(done) else []
-            self.send("done", jobs, results, starts, others, time.monotonic())
+            at = time.monotonic()
+            rows = [(d[0], d[1], d[2], int((at - d[3]) * 1e6) + 1) for d in done if len(d) == 4]
+            others = [d for d in done if len(d) == 2] if len(rows) < len(done) else []
+            reports = [tuple(report._replace(ran=int((at - started) * 1e6) + 1)) for report, started in others]
+            self.send("done", rows, reports, at - min(d[-1] for d in done))
             del self.done[: len(done)]
 
     def ledger(self) -> Ledger:
@@ -95,16 +97,18 @@ class Child:
         return self._ledger
 
     def context(self, given: Given, started: float) -> Context:
-        job, runs, stages = given
-        ctx = Context(job, runs.get(job[5]), stages.get(job[6]), started, self)
-        ctx._asked = ctx.job in self.cancelled
-        self.contexts[ctx.job] = ctx
+        common, row = given
+        ctx = Context(row, common, started, self)
+        self.contexts[row[1]] = ctx
+        if self.cancelled and row[1] in self.cancelled:
+            ctx._asked = True
         return ctx
 
-    def call(self, ctx: Context) -> tuple[Task[Any, Any], dict[str, Any]]:
+    def call(self, given: Given) -> tuple[Task[Any, Any], Mapping[str, Any]]:
         """The task that a job names, and the arguments of the call."""
-        task = self.registry.task(ctx._job[2])
-        return task, task.parameters.select(ctx._job[8], ctx._run_row[4] if ctx._run_row else None)
+        common, row = given
+        task = self.registry.task(common.task)
+        return task, task.parameters.select(row[4], common.run_row[4] if common.run_row else None)
 
     def report_progress(self, job: int, attempt: int, state: dict[str, Any]) -> None:
         self.send("progress", job, attempt, state)
@@ -115,9 +119,10 @@ class Child:
 
     def emitter(self, ctx: Context) -> Emitter | None:
         """Where this job's items go; None: no `each` stage comes after it."""
-        if ctx._stage_row is None or not ctx._stage_row[2]:
+        common = ctx._common
+        if common.stage_row is None or not common.stage_row[2]:
             return None
-        emitter = Emitter(ctx, ctx._stage_row[2], self.registry, ctx._run_row[4] if ctx._run_row else {}, self.send)
+        emitter = Emitter(ctx, common.stage_row[2], self.registry, common.run_args, self.send)
         self.emitters[ctx.job] = emitter
         return emitter
 
@@ -168,16 +173,20 @@ def listen(child: Child, unpacker: Unpacker, early: list[list[Any]]) -> None:
 
 def _hear(child: Child, message: list[Any]) -> None:
     match message:
-        case ["jobs", runs, stages, jobs]:
+        case ["jobs", runs, stages, kinds, rows]:
             child.runs.update({number: info for number, *info in runs})
             child.stages.update({number: info for number, *info in stages})
-            child.inbox.extend(zip(jobs, repeat(child.runs), repeat(child.stages)))
+            common = [
+                Common(task, timeout, memory, run, child.runs.get(run), child.stages.get(stage))
+                for task, timeout, memory, run, stage in kinds
+            ]
+            child.inbox.extend([(common[row[0]], row) for row in rows])
             child.arrived.put(True)
         case ["ack", job, refusal]:
             if emitter := child.emitters.get(job):
                 emitter.acknowledged(refusal)
         case ["recall"]:
-            child.send("returned", [job[0] for job, _, _ in _drained(child.inbox)])
+            child.send("returned", [row[1] for _, row in _drained(child.inbox)])
             child.report()  # what is finished must not wait for the job that takes so long
         case ["cancel", job]:
             child.cancelled.add(job)
@@ -221,27 +230,26 @@ def work(child: Child) -> None:
             since = time.monotonic()
 
 
-def _run(child: Child, given: Given) -> tuple[Any, ...]:
-    started = child.status.begin(given[0][0])
-    ctx = child.context(given, started)
-    memory = given[0][4]
+def _run(child: Child, given: Given) -> Plain | Ended:
+    common, row = given
+    ctx = child.context(given, child.status.begin(row[1]))
     try:
         if ctx._asked:
-            return cancelled(ctx, started)
-        if memory:
-            _limit_memory(memory)
-        task, arguments = child.call(ctx)
+            return cancelled(ctx)
+        if common.memory_mib:
+            _limit_memory(common.memory_mib)
+        task, arguments = child.call(given)
         emitter = child.emitter(ctx)
         value = task.fn(ctx, **arguments)
         if task.streams:
             value = _drain_generator(value, emitter)
-        return succeeded(ctx, value, started, _last_items(emitter, task, value))
+        return succeeded(ctx, value, _last_items(emitter, task, value))
     except BaseException as error:
-        return failed(ctx, error, started, child.home.captured, child.rest(ctx))
+        return failed(ctx, error, child.home.captured, child.rest(ctx))
     finally:
-        if memory:
+        if common.memory_mib:
             _limit_memory(child.memory_mib)
-        child.forget(ctx.job)
+        child.forget(row[1])
         child.home.restore()
 
 
@@ -274,13 +282,17 @@ class _Home:
     """
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        self.forked = False
+        os.register_at_fork(after_in_child=self._set_forked)
         self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 100)
         self.folder = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
         self.stdout: Any
         self.stderr: Any
         self.stdout, self.stderr = sys.stdout, sys.stderr
         self.stdout.reconfigure(line_buffering=True)  # what was printed before a kill must not be lost with a buffer
+
+    def _set_forked(self) -> None:
+        self.forked = True
 
     def captured(self) -> str | None:
         """The end of what the job printed."""
@@ -293,8 +305,8 @@ class _Home:
 
     def restore(self) -> None:
         """Called after every job, so it looks at as little as it can."""
-        if os.getpid() != self.pid:
-            os._exit(0)  # a fork that came back from the job's function
+        if self.forked:
+            os._exit(0)  # it came back from the job's function
         os.fchdir(self.folder)
         if sys.stdout is not self.stdout or sys.stderr is not self.stderr:
             sys.stdout, sys.stderr = self.stdout, self.stderr
@@ -374,28 +386,27 @@ async def work_async(child: Child) -> None:
     child.report()
 
 
-async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop) -> tuple[Any, ...]:
+async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop) -> Plain | Ended:
     import asyncio
 
-    started = time.monotonic()
     lines: deque[str] = deque(maxlen=200)
     _log_of_job.set(lines)
-    ctx = child.context(given, started)
+    ctx = child.context(given, time.monotonic())
     try:
         if ctx._asked:
-            return cancelled(ctx, started)
+            return cancelled(ctx)
         this = asyncio.current_task()
         assert this is not None
         ctx._cancel = lambda: loop.call_soon_threadsafe(this.cancel)
-        task, arguments = child.call(ctx)
+        task, arguments = child.call(given)
         emitter = child.emitter(ctx)
         called = task.fn(ctx, **arguments)
         value = await (_drain_async(called, emitter) if task.streams else called)
-        return succeeded(ctx, value, started, _last_items(emitter, task, value))
+        return succeeded(ctx, value, _last_items(emitter, task, value))
     except asyncio.CancelledError as error:
-        return cancelled(ctx, started) if ctx._asked else failed(ctx, error, started, lambda: None)
+        return cancelled(ctx) if ctx._asked else failed(ctx, error, lambda: None)
     except BaseException as error:
-        return failed(ctx, error, started, lambda: clean("\n".join(lines), LOG_LIMIT) or None, child.rest(ctx))
+        return failed(ctx, error, lambda: clean("\n".join(lines), LOG_LIMIT) or None, child.rest(ctx))
     finally:
         child.forget(ctx.job)
 
@@ -460,6 +471,7 @@ def main() -> None:
         link.sendall(pack(["broken", clean(traceback.format_exc(), 8000)]))
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    gc.freeze()  # what is loaded by now stays: no need to look through it again and again
     tasks = child.registry.tasks
     child.send("hello", sorted(tasks), any(task.is_async for task in tasks.values()))
     threading.Thread(target=listen, args=(child, unpacker, messages[1:]), daemon=True, name="gristmill-listener").start()

@@ -35,6 +35,7 @@ class Child:
         self.held: dict[int, Held] = {}  # in the order in which they were given
         self.cancelling: dict[int, float] = {}  # job: when to kill, if it has not ended by then
         self.queues: set[int] = set()  # of the jobs in its hands
+        self.unique = False  # has any of them a unique key, which ends with it?
         self.runs: set[int] = set()
         self.stages: set[int] = set()
         self.finished = 0

@@ -6,8 +6,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from gristmill.errors import Invalid
 
@@ -25,61 +25,83 @@ class Host(Protocol):
     def report_progress(self, job: int, attempt: int, state: dict[str, Any]) -> None: ...
 
 
+class Common(NamedTuple):
+    """What the jobs of one kind have in common, as the supervisor told it."""
+
+    task: str = ""
+    timeout: float | None = None
+    memory_mib: int | None = None
+    run: int | None = None
+    run_row: Sequence[Any] | None = None  # pipeline, subject, priority, epoch, arguments
+    stage_row: Sequence[Any] | None = None  # name, each, stages that it gives items to
+
+    @property
+    def run_args(self) -> Mapping[str, Any]:
+        return self.run_row[4] if self.run_row else {}
+
+
 class Context:
     """The job that is running: who it is for, how far it is, and whether it should stop."""
 
+    # Most jobs never change these, so they are not set on each.
+    _asked = False  # someone wants this job to stop
+    _noticed = False  # and its function has seen that
+    _told: _Told | None = None
+    _cancel: Callable[[], object] | None = None  # an async job is told at once
+
     def __init__(
         self,
-        job: Sequence[Any] = (0, 1, "", None, None, None, None, None, None),
-        run: Sequence[Any] | None = None,
-        stage: Sequence[Any] | None = None,
+        row: Sequence[Any] = (0, 0, 1, None, None),
+        common: Common = Common(),  # noqa: B008
         started: float = 0.0,
         host: Host | None = None,
     ) -> None:
-        # Rows as they came over the wire; most jobs never look at most of it.
-        self._job = job  # id, attempt, task, timeout, memory, run, stage, key, arguments
-        self._run_row = run  # pipeline, subject, priority, epoch, arguments
-        self._stage_row = stage  # name, each, stages that it gives items to
+        self._row = row  # kind, id, attempt, key, arguments
+        self._common = common
         self._started = started
         self._host = host
-        self.job: int = job[0]  #: the job's id
-        self.attempt: int = job[1]  #: which attempt this is; also its fencing token
-        self._asked = False  # someone wants this job to stop
-        self._noticed = False  # and its function has seen that
-        self._told: _Told | None = None
-        self._cancel: Callable[[], object] | None = None  # an async job is told at once
+
+    @property
+    def job(self) -> int:
+        """The job's id."""
+        job: int = self._row[1]
+        return job
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is; also its fencing token."""
+        attempt: int = self._row[2]
+        return attempt
 
     @property
     def task(self) -> str:
-        return str(self._job[2])
+        return self._common.task
 
     @property
     def run(self) -> int | None:
         """The run's id; None for a job on its own."""
-        run: int | None = self._job[5]
-        return run
+        return self._common.run
 
     @property
     def pipeline(self) -> str | None:
-        return self._run_row[0] if self._run_row else None
+        return self._common.run_row[0] if self._common.run_row else None
 
     @property
     def subject(self) -> str | None:
-        return self._run_row[1] if self._run_row else None
+        return self._common.run_row[1] if self._common.run_row else None
 
     @property
     def stage(self) -> str | None:
-        return self._stage_row[0] if self._stage_row else None
+        return self._common.stage_row[0] if self._common.stage_row else None
 
     @property
     def key(self) -> str | None:
         """The item's key; None outside `each` stages."""
-        return self._job[7] or None
+        return self._row[3] or None
 
     @property
     def timeout(self) -> float | None:
-        timeout: float | None = self._job[3]
-        return timeout
+        return self._common.timeout
 
     @property
     def deadline(self) -> float | None:

@@ -17,12 +17,13 @@ from orjson import Fragment
 from gristmill.execution.child import LEASE_OVER
 from gristmill.execution.children import Child, Held
 from gristmill.execution.run import Report
-from gristmill.ledger.claim import Claimed
+from gristmill.ledger.claim import Claimed, Kind
 from gristmill.ledger.emit import Emission, Refusal
 from gristmill.ledger.exchange import Batch, refused
 from gristmill.ledger.finish import Outcome, Verdict
 from gristmill.ledger.read import RunInfo, StageInfo, TaskInfo
 from gristmill.settings import WorkerSettings
+from gristmill.states import UniqueScope
 
 SYNC, ASYNC = 0, 1  # pools: the kinds of children
 _VERDICTS = {verdict.value: verdict for verdict in Verdict}
@@ -81,6 +82,7 @@ class Crew:
         self.tasks: set[str] | None = None  # that the application knows; None until a child has loaded it
         self.has_async = True  # as far as is known: has the application async functions?
         self.lease_deadline = time.monotonic() + settings.lease
+        self.returned: Counter[int] = Counter()  # jobs per queue that were given to a child and came back unstarted
         self._claim_left: dict[int, int] = {}
         self._refused: dict[int, Refusal] = {}
         self._doomed: dict[Child, Doom] = {}  # killed by us
@@ -164,6 +166,7 @@ class Crew:
         """Estimated seconds of work in its hands; as if all of it were of the slowest kind that it has."""
         if not child.held:
             child.queues.clear()
+            child.unique = False
             return 0.0
         return len(child.held) * max(self.cost(queue) for queue in child.queues)
 
@@ -187,10 +190,11 @@ class Crew:
         self.children.append(child)
         return child
 
-    def give(self, claim: int, jobs: Sequence[Claimed]) -> None:
+    def give(self, claim: int, jobs: Sequence[Claimed], kinds: Iterable[Kind]) -> None:
         """Deals claimed jobs out to the children."""
         now = time.monotonic()
-        plain = [job for job in jobs if job.pool == SYNC]
+        mixed = any(kind.pool == ASYNC for kind in kinds)
+        plain = [job for job in jobs if job.kind.pool == SYNC] if mixed else jobs
         free = self._free(SYNC)
         for child, share in zip(free, self._dealt(plain, free), strict=True):
             most = self._jobs_left(child)
@@ -198,12 +202,16 @@ class Crew:
             self._release(claim, share[most:])
         if not free:
             self._release(claim, plain)
-        together = [job for job in jobs if job.pool == ASYNC and not job.alone]
+        if mixed:
+            self._give_async(claim, [job for job in jobs if job.kind.pool == ASYNC], now)
+
+    def _give_async(self, claim: int, jobs: Sequence[Claimed], now: float) -> None:
+        together = [job for job in jobs if not job.kind.alone]
         if together:
             shared = [c for c in self.children if c.is_async and not c.alone and not c.retiring]
             self._hand(shared[0] if shared else self._spawn(True), together, claim, now)
         for job in jobs:
-            if job.pool == ASYNC and job.alone:
+            if job.kind.alone:
                 self._give_alone(claim, job, now)
 
     def _give_alone(self, claim: int, job: Claimed, now: float) -> None:
@@ -225,30 +233,32 @@ class Crew:
             load, n = line[0]
             some = jobs[first : first + step]
             shares[n] += some
-            heapq.heapreplace(line, (load + len(some) * self.cost(some[0].queue_id), n))
+            heapq.heapreplace(line, (load + len(some) * self.cost(some[0].kind.queue_id), n))
         return shares
 
     def _hand(self, child: Child, jobs: Sequence[Claimed], claim: int, now: float) -> None:
         if not jobs:
             return
-        how = {task: (info.name, info.spec["timeout"], info.spec["memory_mib"]) for task, info in self.known.tasks.items()}
-        frame = [
-            (job.id, job.attempt, *how[job.task_id], job.run_id, job.stage_id, job.key, job.args and Fragment(job.args))
-            for job in jobs
-        ]
+        kinds = {kind: n for n, kind in enumerate({job.kind for job in jobs})}
+        rows = [(kinds[kind], id, attempt, key, args and Fragment(args)) for id, attempt, key, args, kind in jobs]
         child.held.update({job.id: (job, claim, now) for job in jobs})
-        child.queues.update({job.queue_id for job in jobs})
-        child.send(["jobs", self._new_runs(child, jobs), self._new_stages(child, jobs), frame])
+        child.queues.update(kind.queue_id for kind in kinds)
+        child.unique = child.unique or any(kind.unique_scope == UniqueScope.UNFINISHED for kind in kinds)
+        child.send(["jobs", *self._new_origins(child, kinds), [self._told(kind) for kind in kinds], rows])
 
-    def _new_runs(self, child: Child, jobs: Sequence[Claimed]) -> list[Any]:
-        new = {job.run_id for job in jobs if job.run_id is not None} - child.runs
-        child.runs |= new
-        return [(number, *run[:4], Fragment(run.args)) for number in new for run in [self.known.runs[number]]]
+    def _told(self, kind: Kind) -> tuple[Any, ...]:
+        """What a child must know about jobs of a kind."""
+        task = self.known.tasks[kind.task_id]
+        return (task.name, task.spec["timeout"], task.spec["memory_mib"], *kind.origin)
 
-    def _new_stages(self, child: Child, jobs: Sequence[Claimed]) -> list[Any]:
-        new = {job.stage_id for job in jobs if job.stage_id is not None} - child.stages
-        child.stages |= new
-        return [(number, *self.known.stages[number]) for number in new]
+    def _new_origins(self, child: Child, kinds: Iterable[Kind]) -> tuple[list[Any], list[Any]]:
+        """Runs and stages that this child has not heard of."""
+        runs = {run for kind in kinds if (run := kind.origin.run_id) is not None} - child.runs
+        stages = {stage for kind in kinds if (stage := kind.origin.stage_id) is not None} - child.stages
+        child.runs |= runs
+        child.stages |= stages
+        told = [(number, *run[:4], Fragment(run.args)) for number in runs for run in [self.known.runs[number]]]
+        return told, [(number, *self.known.stages[number]) for number in stages]
 
     def _release(self, claim: int, jobs: Iterable[Claimed]) -> None:
         for job in jobs:
@@ -268,11 +278,11 @@ class Crew:
     def hear(self, child: Child) -> None:
         for message in child.messages():
             match message:
-                case ["done", jobs, results, starts, others, at]:
-                    if jobs:
-                        self._hear_completed(child, jobs, results, starts)
+                case ["done", rows, others, seconds]:
+                    if rows:
+                        self._hear_completed(child, rows)
                     self._hear_others(child, others)
-                    self._learn(child, starts + [report[4] for report in others], at)
+                    self._learn(child, len(rows) + len(others), seconds)
                 case ["emit", job, attempt, number, items]:
                     self._hear_items(child, job, attempt, number, items)
                 case ["progress", job, attempt, state]:
@@ -295,47 +305,39 @@ class Crew:
                     self._bury(child)
                     return
 
-    def _hear_completed(self, child: Child, jobs: list[int], results: list[str | None], starts: list[float]) -> None:
-        now = time.monotonic()
-        unusual = self._refused or self._timed_out or len(child.held.keys() & set(jobs)) < len(jobs)
+    def _hear_completed(self, child: Child, rows: list[list[Any]]) -> None:
+        """Plain completions go to the ledger as they came."""
+        jobs = list(map(itemgetter(0), rows))
+        unusual = self._refused or self._timed_out or child.unique or len(child.held.keys() & set(jobs)) < len(jobs)
         if unusual:  # each is looked at for itself
-            rows = zip(jobs, results, starts, strict=True)
-            self._hear_others(
-                child, [(j, child.held[j][0].attempt, "completed", r, s) for j, r, s in rows if j in child.held]
-            )
+            self._hear_others(child, [(job, attempt, "completed", result, ran) for job, attempt, result, ran in rows])
             return
         held = list(map(child.held.pop, jobs))
-        self.batch.completed.rows += [
-            (job.id, job.attempt, result, int((now - started) * 1e6) + 1)
-            for (job, _, _), result, started in zip(held, results, starts, strict=True)
-        ]
-        self.batch.completed.origins += [(job.run_id, job.stage_id) for job, _, _ in held]
+        self.batch.completed.rows += map(tuple, rows)
+        self.batch.completed.origins += [job.kind.origin for job, _, _ in held]
         for claim, number in Counter(map(itemgetter(1), held)).items():
             self._ended(claim, number)
 
     def _hear_others(self, child: Child, reports: Sequence[Sequence[Any]]) -> None:
-        now = time.monotonic()
         for report in reports:
             held = child.held.pop(report[0], None)
             if held is not None:
-                ran = int((now - report[4]) * 1e6) + 1
-                self._end(held[1], self._outcome(held, Report(*report), ran))
+                self._end(held[1], self._outcome(held, Report(*report)))
 
-    def _learn(self, child: Child, starts: Sequence[float], at: float) -> None:
+    def _learn(self, child: Child, jobs: int, seconds: float) -> None:
         """What jobs take; of children that hold jobs of several queues, as if all took the same."""
-        child.finished += len(starts)
+        child.finished += jobs
         if not child.is_async:
-            seconds = at - min(starts)
-            exception = len(starts) == 1 and seconds > _STUCK  # a long job among short ones: a recall sees to it
+            exception = jobs == 1 and seconds > _STUCK  # a long job among short ones: a recall sees to it
             for queue in child.queues:
                 if exception and queue in self.costs:
                     continue
-                self.costs.setdefault(queue, Cost(seconds / len(starts), 0)).learn(seconds, len(starts))
+                self.costs.setdefault(queue, Cost(seconds / jobs, 0)).learn(seconds, jobs)
         child.recalled = child.recalled and bool(child.held)
         if child.alone and not child.held:
             self._retire(child)
 
-    def _outcome(self, held: Held, report: Report, ran: int) -> Outcome:
+    def _outcome(self, held: Held, report: Report) -> Outcome:
         verdict = _VERDICTS[report.verdict]
         reason = report.reason
         if report.job in self._timed_out:
@@ -351,7 +353,7 @@ class Crew:
             held[0].run_id,
             verdict,
             report.result,
-            ran,
+            report.ran,
             None if report.progress is None else orjson.dumps(report.progress).decode(),
             reason,
             report.error_class,
@@ -379,6 +381,7 @@ class Crew:
     def _hear_returned(self, child: Child, jobs: list[int]) -> None:
         for job in jobs:
             if held := child.held.pop(job, None):
+                self.returned[held[0].kind.queue_id] += 1
                 self._end(held[1], Outcome(job, held[0].attempt, held[0].run_id, Verdict.RELEASED))
         child.recalled = child.recalled and bool(child.held)
 
@@ -435,7 +438,7 @@ class Crew:
             if now - started > _STUCK:
                 child.recalled = True
                 child.send(["recall"])
-                cost = self.costs.get(held[0].queue_id)
+                cost = self.costs.get(held[0].kind.queue_id)
                 if cost:
                     cost.seconds = max(cost.seconds, now - started)
             else:

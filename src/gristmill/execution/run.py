@@ -17,17 +17,14 @@ REASON_LIMIT = 2000
 _HERE = str(Path(__file__).parent)
 
 
-PLAIN = 5  # fields of a report that says nothing but that a job completed
-
-
 class Report(NamedTuple):
-    """How an attempt ended, as the child tells it: positional and short, since there may be 100,000 a second."""
+    """How an attempt ended, as the child tells it."""
 
     job: int
     attempt: int
     verdict: str
     result: str | None = None
-    started: float = 0.0
+    ran: int = 0  # microseconds since it started
     progress: Any = None
     reason: str | None = None
     error_class: str | None = None
@@ -38,33 +35,34 @@ class Report(NamedTuple):
     items: Any = None  # the last items that it emitted
 
 
-def succeeded(ctx: Context, value: Any, started: float, items: Any = None) -> tuple[Any, ...]:
-    """The report of a function that returned. Most say only that, so theirs has only the first five fields."""
+Plain = tuple[int, int, str | None, float]  # nothing but that a job completed: job, attempt, result, when it started
+Ended = tuple[Report, float]  # what a report says, and when the job started
+
+
+def succeeded(ctx: Context, value: Any, items: Any = None) -> Plain | Ended:
+    """The report of a function that returned; most say only that, and there may be 100,000 a second."""
     if ctx._noticed:
-        return cancelled(ctx, started)
+        return cancelled(ctx)
     result = None if value is None else encode(value, "the result")
-    progress = ctx._snapshot()
-    if progress is None and items is None:
-        return (ctx.job, ctx.attempt, "completed", result, started)
+    if ctx._told is None and items is None:
+        return (ctx._row[1], ctx._row[2], result, ctx._started)
     failed = ctx._failed_items()
     verdict = "completed_with_errors" if failed else "completed"
     reason = f"{len(failed)} failed: {', '.join(list(failed)[:5])}" if failed else None
-    return tuple(Report(ctx.job, ctx.attempt, verdict, result, started, progress, reason, items=items))
+    return Report(ctx.job, ctx.attempt, verdict, result, 0, ctx._snapshot(), reason, items=items), ctx._started
 
 
-def cancelled(ctx: Context, started: float) -> tuple[Any, ...]:
-    return tuple(Report(ctx.job, ctx.attempt, "cancelled", None, started, ctx._snapshot()))
+def cancelled(ctx: Context) -> Ended:
+    return Report(ctx.job, ctx.attempt, "cancelled", progress=ctx._snapshot()), ctx._started
 
 
-def failed(
-    ctx: Context, error: BaseException, started: float, log: Callable[[], str | None], items: Any = None
-) -> tuple[Any, ...]:
+def failed(ctx: Context, error: BaseException, log: Callable[[], str | None], items: Any = None) -> Ended:
     """The report of a function that raised: an outcome that it chose, or an error. What it emitted before stays."""
-    return tuple(_failed(ctx, error, started, log)._replace(items=items))
+    return _failed(ctx, error, log)._replace(items=items), ctx._started
 
 
-def _failed(ctx: Context, error: BaseException, started: float, log: Callable[[], str | None]) -> Report:
-    base = Report(ctx.job, ctx.attempt, "error", None, started, ctx._snapshot())
+def _failed(ctx: Context, error: BaseException, log: Callable[[], str | None]) -> Report:
+    base = Report(ctx.job, ctx.attempt, "error", progress=ctx._snapshot())
     if isinstance(error, Outcome):
         return _chosen(base, error, log)
     types = tuple(error_name(kind) for kind in type(error).__mro__ if kind not in (object, BaseException))

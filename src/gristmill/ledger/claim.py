@@ -11,7 +11,7 @@ import orjson
 from gristmill.ledger.hold import hold
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
-from gristmill.states import State
+from gristmill.states import State, UniqueScope
 
 
 class Lane(NamedTuple):
@@ -34,12 +34,22 @@ class Want(NamedTuple):
     lanes: tuple[Lane, ...]
 
 
-class Taken(NamedTuple):
-    """What a claim got, the number to give back when all of it is done, and the lanes that had no more."""
+class Origin(NamedTuple):
+    """Where a job comes from; nowhere, if it is one on its own."""
 
-    claim: int | None
-    jobs: list[Claimed]
-    empty: list[Lane]
+    run_id: int | None
+    stage_id: int | None
+
+
+class Kind(NamedTuple):
+    """What many jobs have in common. One object for all of them, so that most questions are asked once per claim."""
+
+    origin: Origin
+    task_id: int
+    alone: bool
+    unique_scope: int | None
+    queue_id: int
+    pool: int
 
 
 class Claimed(NamedTuple):
@@ -47,27 +57,43 @@ class Claimed(NamedTuple):
 
     id: int
     attempt: int
-    run_id: int | None
-    stage_id: int | None
-    task_id: int
-    queue_id: int
-    pool: int
-    alone: bool
     key: str | None
     args: str | None
-    priority: int
+    kind: Kind
+
+    @property
+    def run_id(self) -> int | None:
+        return self.kind.origin.run_id
+
+    @property
+    def stage_id(self) -> int | None:
+        return self.kind.origin.stage_id
+
+    @property
+    def task_id(self) -> int:
+        return self.kind.task_id
+
+
+class Taken(NamedTuple):
+    """What a claim got, the number to give back when all of it is done, and the lanes that had no more."""
+
+    claim: int | None
+    jobs: list[Claimed]
+    kinds: set[Kind]
+    empty: list[Lane]
 
 
 _CLAIM = (
     f"UPDATE gm_job SET state = {State.IN_PROGRESS:d}, ready = NULL, attempt = attempt + 1, worker_id = :worker,"
-    " started_at = {now}, unique_key = CASE WHEN unique_scope = 1 THEN NULL ELSE unique_key END"
-    " WHERE id {one_of SELECT id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
+    " started_at = {now} WHERE id {one_of SELECT id FROM gm_job"
+    " WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
     " AND EXISTS (SELECT 1 FROM gm_queue WHERE id = :queue AND NOT paused) ORDER BY priority, ready LIMIT :most {skip}}"
-    " RETURNING id, attempt, run_id, stage_id, task_id, queue_id, pool, alone, key, args, priority"
+    " RETURNING priority, id, attempt, key, args, run_id, stage_id, task_id, alone, unique_scope"
 )
-_IN_LINE = itemgetter(Claimed._fields.index("priority"), Claimed._fields.index("id"))
+_SHARED = itemgetter(slice(5, None))
 _CLAIM_ANY = Sql(_CLAIM % "true")
 _CLAIM_FROM_FLOOR = Sql(_CLAIM % "priority = :priority AND ready > :floor")
+_FREE_KEYS = Sql("UPDATE gm_job SET unique_key = NULL WHERE id {in ids}")
 _REMEMBER = Sql("INSERT INTO gm_claim (worker_id, jobs) VALUES (:worker, :jobs) RETURNING id")
 _FLOOR = Sql(
     "SELECT ready FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND priority = :priority"
@@ -85,6 +111,7 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) ->
     """The same for a caller that has locked the worker's row."""
     left = dict(room)
     jobs: list[Claimed] = []
+    kinds: set[Kind] = set()
     empty: list[Lane] = []
     for want in wants:
         most = min(want.most, left[want.pool])
@@ -94,16 +121,30 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) ->
             if lane in empty:
                 continue
             sql = _CLAIM_ANY if lane.priority is None else _CLAIM_FROM_FLOOR
-            got = tx.tuples(sql, worker=worker, most=most, **_where(lane))
-            if len(got) < most:
+            rows = tx.tuples(sql, worker=worker, most=most, **_where(lane))
+            if len(rows) < most:
                 empty.append(lane)
-            jobs += map(Claimed._make, sorted(got, key=_IN_LINE))  # an UPDATE returns its rows in no order
-            most -= len(got)
-            left[want.pool] -= len(got)
+            most -= len(rows)
+            left[want.pool] -= len(rows)
+            rows.sort()  # by priority and id: an UPDATE returns its rows in no order
+            jobs += _sorted_out(rows, lane, kinds)
     if not jobs:
-        return Taken(None, jobs, empty)
+        return Taken(None, jobs, kinds, empty)
+    if any(kind.unique_scope == UniqueScope.QUEUED for kind in kinds):
+        tx.run(_FREE_KEYS, ids=[job.id for job in jobs if job.kind.unique_scope == UniqueScope.QUEUED])
     number: int = tx.value(_REMEMBER, worker=worker, jobs=orjson.dumps([job.id for job in jobs]).decode())
-    return Taken(number, jobs, empty)
+    return Taken(number, jobs, kinds, empty)
+
+
+def _sorted_out(rows: Sequence[tuple[Any, ...]], lane: Lane, kinds: set[Kind]) -> list[Claimed]:
+    """Rows as jobs; adds their kinds to `kinds`."""
+    shared = list(map(_SHARED, rows))
+    known = {
+        (run, stage, task, alone, unique): Kind(Origin(run, stage), task, alone, unique, lane.queue_id, lane.pool)
+        for run, stage, task, alone, unique in set(shared)
+    }
+    kinds.update(known.values())
+    return [Claimed(row[1], row[2], row[3], row[4], known[values]) for row, values in zip(rows, shared, strict=True)]
 
 
 def find_floor(tx: Tx, lane: Lane) -> int:

@@ -16,6 +16,7 @@ import orjson
 
 from gristmill.clock import micros
 from gristmill.ledger import flow
+from gristmill.ledger.claim import Origin
 from gristmill.ledger.hold import hold
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
@@ -63,12 +64,11 @@ class Outcome(NamedTuple):
 
 # A plain completion travels as a row, not as an Outcome, because there may be 100,000 a second.
 CompletedRow = tuple[int, int, str | None, int]  # job, attempt, result as JSON, microseconds since it started
-Origin = tuple[int | None, int | None]  # run, stage
 
 
 @dataclass
 class Completed:
-    """Plain completions, and beside each row where its job comes from."""
+    """Plain completions (of jobs without a unique key), and beside each row where its job comes from."""
 
     rows: list[CompletedRow] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
@@ -122,12 +122,12 @@ _END = Sql(
     f" e smallint, c smallint, t smallint, l smallint}} WHERE {_FENCE} RETURNING gm_job.id, stage_id, state"
 )
 _COMPLETE = Sql(  # the same for the plain case, which is nearly every job: four values a row instead of twelve
-    f"UPDATE gm_job SET state = {State.COMPLETED:d}, result = f.outcome, worker_id = NULL, unique_key = NULL,"
+    f"UPDATE gm_job SET state = {State.COMPLETED:d}, result = f.outcome, worker_id = NULL,"
     " error = NULL, error_class = NULL, cancel = {false}, started_at = {now} - f.ran, finished_at = {now}"
     f" FROM {{rows f: job bigint, number int, outcome text, ran bigint}} WHERE {_FENCE}"
 )
 _COMPLETE_EACH = (  # on SQLite row by row, in the driver's loop: 3 µs a row less than reading them from JSON
-    f"UPDATE gm_job SET state = {State.COMPLETED:d}, result = ?3, worker_id = NULL, unique_key = NULL, cancel = 0,"
+    f"UPDATE gm_job SET state = {State.COMPLETED:d}, result = ?3, worker_id = NULL, cancel = 0,"
     " error = NULL, error_class = NULL, started_at = {now:d} - ?4, finished_at = {now:d} WHERE id = ?1 AND attempt = ?2"
     f" AND state = {State.IN_PROGRESS:d} AND worker_id = {{worker:d}}"
 )

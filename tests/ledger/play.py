@@ -91,7 +91,8 @@ def end(job: Claimed, verdict: Verdict = Verdict.COMPLETED, **details: Any) -> O
 def plain(*jobs: Claimed, result: str | None = None) -> Completed:
     """Plain completions, in the short form that workers use for nearly every job."""
     rows = [(job.id, job.attempt, result, 0) for job in jobs]
-    return Completed(rows, [job.kind.origin for job in jobs])
+    unique = [job.id for job in jobs if job.kind.unique_scope is not None]
+    return Completed(rows, [job.kind.origin for job in jobs], unique)
 
 
 class Player:

@@ -23,7 +23,6 @@ from gristmill.ledger.exchange import Batch, refused
 from gristmill.ledger.finish import Outcome, Verdict
 from gristmill.ledger.read import RunInfo, StageInfo, TaskInfo
 from gristmill.settings import WorkerSettings
-from gristmill.states import UniqueScope
 
 SYNC, ASYNC = 0, 1  # pools: the kinds of children
 _VERDICTS = {verdict.value: verdict for verdict in Verdict}
@@ -243,7 +242,7 @@ class Crew:
         rows = [(kinds[kind], id, attempt, key, args and Fragment(args)) for id, attempt, key, args, kind in jobs]
         child.held.update({job.id: (job, claim, now) for job in jobs})
         child.queues.update(kind.queue_id for kind in kinds)
-        child.unique = child.unique or any(kind.unique_scope == UniqueScope.UNFINISHED for kind in kinds)
+        child.unique = child.unique or any(kind.unique_scope is not None for kind in kinds)
         child.send(["jobs", *self._new_origins(child, kinds), [self._told(kind) for kind in kinds], rows])
 
     def _told(self, kind: Kind) -> tuple[Any, ...]:
@@ -308,13 +307,15 @@ class Crew:
     def _hear_completed(self, child: Child, rows: list[list[Any]]) -> None:
         """Plain completions go to the ledger as they came."""
         jobs = list(map(itemgetter(0), rows))
-        unusual = self._refused or self._timed_out or child.unique or len(child.held.keys() & set(jobs)) < len(jobs)
+        unusual = self._refused or self._timed_out or len(child.held.keys() & set(jobs)) < len(jobs)
         if unusual:  # each is looked at for itself
             self._hear_others(child, [(job, attempt, "completed", result, ran) for job, attempt, result, ran in rows])
             return
         held = list(map(child.held.pop, jobs))
         self.batch.completed.rows += map(tuple, rows)
         self.batch.completed.origins += [job.kind.origin for job, _, _ in held]
+        if child.unique:
+            self.batch.completed.unique += [job.id for job, _, _ in held if job.kind.unique_scope is not None]
         for claim, number in Counter(map(itemgetter(1), held)).items():
             self._ended(claim, number)
 

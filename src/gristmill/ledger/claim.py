@@ -93,7 +93,7 @@ _CLAIM = (
 _SHARED = itemgetter(slice(5, None))
 _CLAIM_ANY = Sql(_CLAIM % "true")
 _CLAIM_FROM_FLOOR = Sql(_CLAIM % "priority = :priority AND ready > :floor")
-_FREE_KEYS = Sql("UPDATE gm_job SET unique_key = NULL WHERE id {in ids}")
+FREE_KEYS = Sql("UPDATE gm_job SET unique_key = NULL WHERE id {in ids}")
 _REMEMBER = Sql("INSERT INTO gm_claim (worker_id, jobs) VALUES (:worker, :jobs) RETURNING id")
 _FLOOR = Sql(
     "SELECT ready FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND priority = :priority"
@@ -131,7 +131,7 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) ->
     if not jobs:
         return Taken(None, jobs, kinds, empty)
     if any(kind.unique_scope == UniqueScope.QUEUED for kind in kinds):
-        tx.run(_FREE_KEYS, ids=[job.id for job in jobs if job.kind.unique_scope == UniqueScope.QUEUED])
+        tx.run(FREE_KEYS, ids=[job.id for job in jobs if job.kind.unique_scope == UniqueScope.QUEUED])
     number: int = tx.value(_REMEMBER, worker=worker, jobs=orjson.dumps([job.id for job in jobs]).decode())
     return Taken(number, jobs, kinds, empty)
 

@@ -16,7 +16,7 @@ import orjson
 
 from gristmill.clock import micros
 from gristmill.ledger import flow
-from gristmill.ledger.claim import Origin
+from gristmill.ledger.claim import FREE_KEYS, Origin
 from gristmill.ledger.hold import hold
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
@@ -68,10 +68,11 @@ CompletedRow = tuple[int, int, str | None, int]  # job, attempt, result as JSON,
 
 @dataclass
 class Completed:
-    """Plain completions (of jobs without a unique key), and beside each row where its job comes from."""
+    """Plain completions, and beside each row where its job comes from."""
 
     rows: list[CompletedRow] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
+    unique: list[int] = field(default_factory=list)  # the jobs among them that have a unique key, which ends with them
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -79,6 +80,7 @@ class Completed:
     def add(self, other: Completed) -> None:
         self.rows += other.rows
         self.origins += other.origins
+        self.unique += other.unique
 
     def spelled_out(self) -> list[Outcome]:
         pairs = zip(self.rows, self.origins, strict=True)
@@ -210,6 +212,8 @@ def _complete(tx: Tx, worker: int, completed: Completed) -> Counter[flow.Change]
         changed = tx.run(_COMPLETE, worker=worker, f=completed.rows)
     if changed != len(completed.rows):
         raise SomeRefused
+    if completed.unique:
+        tx.run(FREE_KEYS, ids=completed.unique)
     origins = Counter(completed.origins)
     return Counter({flow.Change(stage, State.COMPLETED): n for (_, stage), n in origins.items() if stage is not None})
 

@@ -82,6 +82,7 @@ def worker(url: str, until: str = "idle", slots: int = 2) -> subprocess.Popen[by
 
 _SPAN = Sql("SELECT count(*), max(finished_at) - min(started_at) FROM gm_job WHERE state = 2 AND id > :after")
 _LAST = Sql("SELECT coalesce(max(id), 0) FROM gm_job")
+_WAITING = Sql("SELECT count(*) FROM (SELECT 1 FROM gm_job WHERE ready IS NOT NULL LIMIT 1) AS w")
 _LEFT = Sql("SELECT count(*) FROM gm_job WHERE state < 2")
 
 
@@ -112,7 +113,8 @@ def warm_workers(mill: Mill, url: str, count: int = 1, slots: int = 2) -> Iterat
 
 
 def wait_until_done(mill: Mill) -> None:
-    while ask(mill, _LEFT)[0]:
+    """Looks seldom and cheaply, since it takes time from what is measured."""
+    while ask(mill, _WAITING)[0] or ask(mill, _LEFT)[0]:
         time.sleep(0.2)
 
 
@@ -134,17 +136,16 @@ def raw_rate(url: str, jobs: int) -> float:
 def drain(bases: Databases, kind: str, quick: bool) -> Iterator[Figure]:
     jobs = 10_000 if quick else 50_000
     ours, theirs = [], []
-    for _ in range(1 if quick else 3):
+    for _ in range(1 if quick else 5):
         with bases.fresh(kind) as url:
             theirs.append(raw_rate(url, jobs))
         with bases.fresh(kind) as url:
             ours.append(drained(url, jobs))
     mine, loop = statistics.median(ours), statistics.median(theirs)
+    ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))  # of rounds: both saw the same machine
     reach = 0.5 if kind == "SQLite" else 0.6
-    told = (
-        f"{mine:,.0f}/s = {mine / loop:.0%} of the raw loop's {loop:,.0f}/s (rounds {spread(ours)} against {spread(theirs)})"
-    )
-    yield Figure(f"drain of {jobs:,}, 2 children", kind, told, f"≥ {reach:.0%}", mine >= reach * loop)
+    told = f"{mine:,.0f}/s = {ratio:.0%} of the raw loop's {loop:,.0f}/s (rounds {spread(ours)} against {spread(theirs)})"
+    yield Figure(f"drain of {jobs:,}, 2 children", kind, told, f"≥ {reach:.0%}", ratio >= reach)
     if kind != "SQLite":
         with bases.fresh(kind) as url:
             two = drained(url, jobs, count=2, slots=1)

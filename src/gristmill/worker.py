@@ -8,6 +8,7 @@ stops its children before the lease ends.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import selectors
@@ -40,6 +41,7 @@ Until = Literal["idle", "drained"] | None
 log = logging.getLogger("gristmill.worker")
 
 _UNKNOWN_TASK = 10.0  # seconds until another worker may have learned a task that this one does not know
+_GATHER = 0.01  # seconds that a completion may wait for others before it is written
 _REPORT_EVERY = 1.0  # seconds between writes of progress
 _MOST_KNOWN = 10_000  # runs remembered before those without a job in hand are forgotten
 _QUIET = (Verdict.COMPLETED, Verdict.RELEASED, Verdict.LATER, Verdict.SKIPPED)
@@ -87,6 +89,7 @@ class Worker:
         self._strange: dict[int, str] = {}  # tasks of claimed jobs that the application does not know
         self._recalled = False
         self._ended = False
+        self._gathered_at = 0.0  # when completions that wait for company are written at the latest; 0: none wait
         self._rest_until = 0.0
         self._offline_until = 0.0
         self._failures = 0
@@ -96,7 +99,7 @@ class Worker:
 
     def run(self, until: Until = None) -> None:
         """Works until `stop()`, a signal, or (`until`) nothing is ready, or nothing is queued either."""
-        with self._signals():
+        with self._signals(), _few_collections():
             try:
                 self._start()
                 while True:
@@ -136,6 +139,7 @@ class Worker:
             self.crew.kill_all()
         due += [self._offline_until] if self._offline_until > now else [self._beat_at, self._house_at]
         due += [self._report_at] if self.crew.progress else []
+        due += [self._gathered_at] if self._gathered_at else []
         due += [self._rest_until] if self.appetite.look and self._rest_until > now else []
         due += [self.stopping_since + self.settings.grace] if self.stopping_since is not None else []
         return max(0.0, min(due + self._tick_others(now)) - now)
@@ -283,8 +287,9 @@ class Worker:
             self._grow()
         wants, room = ([], {}) if resting else self.appetite.wants(now)
         self._pending.add(self.crew.take())
-        if not wants and not self._pending:
+        if not wants and (not self._pending or self._may_gather(now)):
             return
+        self._gathered_at = 0.0
         done = self._exchange(wants, room)
         loud = [o for o in self._pending.outcomes if o.verdict not in _QUIET and o.job not in done.late]
         if done.late:
@@ -295,6 +300,13 @@ class Worker:
             self._took(done.taken, room)
         if loud and log.isEnabledFor(logging.INFO):
             self._say(loud)
+
+    def _may_gather(self, now: float) -> bool:
+        """May what is done wait for company? Only a moment, and only while all children go on with what they have."""
+        if self._pending.outcomes or self._pending.emissions or not self.crew.stocked:
+            return False
+        self._gathered_at = self._gathered_at or now + _GATHER
+        return now < self._gathered_at
 
     def _say(self, outcomes: Sequence[Outcome]) -> None:
         """One line for each attempt that did not simply end well. Their names are read only now: most jobs need none."""
@@ -491,3 +503,16 @@ def _next(fate: read.Fate | None) -> str:
     if fate.due is None:
         return _NEXT[fate.state]
     return f"; again in {max(0, fate.due) / SECOND:.3g} s"
+
+
+@contextlib.contextmanager
+def _few_collections() -> Iterator[None]:
+    """Thousands of jobs pass through here, none of them in a cycle; to look for cycles took a sixth of the time."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(200_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

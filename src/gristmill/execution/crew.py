@@ -38,16 +38,19 @@ Doom = tuple[int | None, Verdict, str]  # why we killed a child: whose fault, wh
 
 
 @dataclass
-class Cost:
-    """What a job of a queue takes, as seen here lately."""
+class Pace:
+    """How fast jobs of a queue go, as seen here lately."""
 
-    seconds: float
-    seen: int
+    rate: float  # jobs per second of a child
+    seen: int = 0
 
-    def learn(self, seconds: float, jobs: int) -> None:
-        """Quickly downwards: the first job of a task often pays for imports. What is trusted grows by itself."""
-        sample = seconds / jobs
-        self.seconds += (0.8 if sample < self.seconds else 0.3) * (sample - self.seconds)
+    def learn(self, jobs: int, seconds: float) -> None:
+        """Quickly upwards: the first job of a task often pays for imports. What is trusted grows by itself.
+
+        Rates are averaged, not times: a child that the machine held up for a moment must not look like slow jobs.
+        """
+        rate = jobs / max(seconds, 1e-9)
+        self.rate += (0.8 if rate > self.rate else 0.3) * (rate - self.rate)
         self.seen += jobs
 
 
@@ -73,7 +76,7 @@ class Crew:
         self._settings = settings
         self.children: list[Child] = []
         self.known = Knowledge()
-        self.costs: dict[int, Cost] = {}
+        self.paces: dict[int, Pace] = {}
         self.batch = Batch()
         self.progress: dict[tuple[int, int], str] = {}
         self.rest_for = 0.0  # a job asked for a pause of this worker: seconds
@@ -93,6 +96,11 @@ class Crew:
     @property
     def held(self) -> int:
         return sum(len(child.held) for child in self.children)
+
+    @property
+    def stocked(self) -> bool:
+        """Have all children another job to go on with?"""
+        return bool(self.children) and all(len(child.held) > 1 for child in self.children)
 
     def forget_idle_runs(self) -> None:
         """Keeps what is known about runs and stages from growing for ever. Children remember on their own."""
@@ -130,14 +138,14 @@ class Crew:
 
     def trusted(self, queue: int) -> int:
         """How many jobs of this queue may be claimed in advance."""
-        cost = self.costs.get(queue)
+        pace = self.paces.get(queue)
         cap = self._settings.batch * max(1, len(self._free(SYNC)))
-        return min(cap, _MISTRUST * cost.seen) if cost else 0
+        return min(cap, _MISTRUST * pace.seen) if pace else 0
 
     def cost(self, queue: int) -> float:
         """Seconds that a job of this queue takes; an hour while nothing is known, so that nothing is put behind it."""
-        cost = self.costs.get(queue)
-        return cost.seconds if cost else 3600.0
+        pace = self.paces.get(queue)
+        return 1 / pace.rate if pace else 3600.0
 
     def _free(self, pool: int) -> list[Child]:
         return [
@@ -331,9 +339,9 @@ class Crew:
         if not child.is_async:
             exception = jobs == 1 and seconds > _STUCK  # a long job among short ones: a recall sees to it
             for queue in child.queues:
-                if exception and queue in self.costs:
+                if exception and queue in self.paces:
                     continue
-                self.costs.setdefault(queue, Cost(seconds / jobs, 0)).learn(seconds, jobs)
+                self.paces.setdefault(queue, Pace(jobs / max(seconds, 1e-9))).learn(jobs, seconds)
         child.recalled = child.recalled and bool(child.held)
         if child.alone and not child.held:
             self._retire(child)
@@ -371,9 +379,8 @@ class Crew:
 
     def acknowledge(self, emissions: Iterable[Emission], refusals: Mapping[int, Refusal]) -> None:
         """Tells producers that their items are in the ledger, or why not."""
-        holders = {job: child for child in self.children for job in child.held}
         for emission in emissions:
-            if child := holders.get(emission.job):
+            if child := next((child for child in self.children if emission.job in child.held), None):
                 why = refusals.get(emission.job)
                 if why is not None:
                     self._refused[emission.job] = why
@@ -439,9 +446,8 @@ class Crew:
             if now - started > _STUCK:
                 child.recalled = True
                 child.send(["recall"])
-                cost = self.costs.get(held[0].kind.queue_id)
-                if cost:
-                    cost.seconds = max(cost.seconds, now - started)
+                if pace := self.paces.get(held[0].kind.queue_id):
+                    pace.rate = min(pace.rate, 1 / (now - started))
             else:
                 return started + _STUCK
         deadline = started + self._timeout(held)

@@ -285,8 +285,10 @@ class Worker:
         resting = self.stopping_since is not None or now < self._rest_until
         if not resting:
             self._grow()
-        wants, room = ([], {}) if resting else self.appetite.wants(now)
         self._pending.add(self.crew.take())
+        if self._pending.emissions:
+            self.appetite.look_again()  # they will be there when this turn comes to take something
+        wants, room = ([], {}) if resting else self.appetite.wants(now)
         if not wants and (not self._pending or self._may_gather(now)):
             return
         self._gathered_at = 0.0

@@ -36,6 +36,7 @@ class Child:
         self.cancelling: dict[int, float] = {}  # job: when to kill, if it has not ended by then
         self.queues: set[int] = set()  # of the jobs in its hands
         self.unique = False  # has any of them a unique key, which ends with it?
+        self.producers: set[int] = set()  # those that have emitted items
         self.runs: set[int] = set()
         self.stages: set[int] = set()
         self.finished = 0

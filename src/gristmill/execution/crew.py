@@ -160,9 +160,12 @@ class Crew:
         ]
 
     def _busy(self, child: Child) -> bool:
-        """Is it on a job that takes longer than children may work in advance? Then nothing is put behind that."""
+        """Is it on a job that takes longer than children may work in advance, or emits? Nothing is put behind that."""
         current = child.current()
-        return current is not None and time.monotonic() - current[1] > self._settings.prefetch
+        if current is None:
+            return False
+        job, started = current
+        return job in child.producers or time.monotonic() - started > self._settings.prefetch
 
     def _jobs_left(self, child: Child) -> int:
         """How many more jobs this child may be given before it is replaced."""
@@ -375,6 +378,7 @@ class Crew:
     def _hear_items(self, child: Child, job: int, attempt: int, number: int, items: Any) -> None:
         held = child.held.get(job)
         if held is not None and held[0].run_id is not None:
+            child.producers = {*(child.producers & child.held.keys()), job}
             self.batch.emissions.append(Emission(job, attempt, held[0].run_id, number, items))
 
     def acknowledge(self, emissions: Iterable[Emission], refusals: Mapping[int, Refusal]) -> None:

@@ -15,7 +15,7 @@ from gristmill.pipeline import Registry, Stage
 
 _BATCH = 500
 _BATCH_BYTES = 256 * 1024
-_WINDOW = 4  # batches under way; more would only fill memory
+_WINDOW = 8  # batches under way; more would only fill memory
 _PATIENCE = 0.05  # seconds that an item waits for company
 
 

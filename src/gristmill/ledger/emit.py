@@ -49,11 +49,11 @@ _TARGETS = Sql(
     "SELECT e.upstream_id, s.id, s.name, s.task_id, s.queue_id, s.pool FROM gm_edge e"
     " JOIN gm_stage s ON s.id = e.downstream_id WHERE e.upstream_id {in ids} AND s.each ORDER BY s.id"
 )
-_INSERT = (
+_ADD = (
     "INSERT INTO gm_job (run_id, stage_id, parent_id, parent_attempt, task_id, queue_id, pool, priority, key, args, state,"
     f" ready, created_at) SELECT %s, {State.QUEUED:d}, {{next}}, {{now}} FROM {{rows f: %s}} WHERE true"
+    " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING key, stage_id"
 )
-_ADD = _INSERT + " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING key, stage_id"
 _ADD_ANY = Sql(  # items of many producers, each row with all that it needs
     _ADD
     % (
@@ -62,12 +62,14 @@ _ADD_ANY = Sql(  # items of many producers, each row with all that it needs
         " urgency smallint",
     )
 )
-_ALIKE = (
-    ":run, CAST(:stage AS bigint), CAST(:parent AS bigint), :number, :task, :queue, :pool, :urgency, f.path, f.args",
-    "path text, args text",
+_ADD_ALIKE = Sql(  # many items of one producer for one stage
+    _ADD
+    % (
+        ":run, CAST(:stage AS bigint), CAST(:parent AS bigint), :number, :task, :queue, :pool, :urgency, f.path, f.args",
+        "path text, args text",
+    )
 )
-_ADD_ALIKE = Sql(_ADD % _ALIKE)  # many items of one producer for one stage
-_ADD_NEW = Sql(_INSERT % _ALIKE)  # the same where none can be there already: a third faster
+_HERE_AND_NOW = Sql("SELECT {next}, {now}")
 _THERE = Sql(
     "SELECT j.stage_id, j.key, j.parent_id, j.parent_attempt FROM gm_job j"
     " JOIN {rows f: stage bigint, path text} ON j.stage_id = f.stage AND j.key = f.path"
@@ -117,11 +119,12 @@ def add_items(
             refused[emission.job] = Refusal("the run is being stopped", stopped=True)
         elif _position(emission) > producer.emitted:  # else it is here already: its commit got no answer
             last[emission.job] = max(last.get(emission.job, 0), _position(emission))
-            if any(len(_path(producer, item[0]).encode()) > PATH_LIMIT for item in emission.items):
+            items = _with_paths(emission.items, producer)
+            if any(len(path) > PATH_LIMIT // 4 and len(path.encode()) > PATH_LIMIT for path, _, _ in items):
                 refused[emission.job] = Refusal(f"an item's path is over {PATH_LIMIT} bytes; use shorter keys")
                 continue
             priority = runs[emission.run].priority
-            news += [_news(emission, producer, to, priority) for to in targets.get(producer.stage_id, ())]
+            news += [_news(items, emission.run, producer, to, priority) for to in targets.get(producer.stage_id, ())]
     refused.update(_add(tx, news, careful))
     if last:
         tx.run(_EMITTED, f=sorted(last.items()))
@@ -140,9 +143,9 @@ class _News(NamedTuple):
         return self.alike["stage"]
 
 
-def _news(emission: Emission, producer: Any, to: Any, priority: int) -> _News:
-    rows = [(_path(producer, key), args) for key, args, stage in emission.items if stage is None or stage == to.name]
-    alike = {"run": emission.run, "stage": to.id, "parent": producer.id, "number": producer.attempt}
+def _news(items: Sequence[Item], run: int, producer: Any, to: Any, priority: int) -> _News:
+    rows = [(path, args) for path, args, stage in items if stage is None or stage == to.name]
+    alike = {"run": run, "stage": to.id, "parent": producer.id, "number": producer.attempt}
     first = producer.attempt == 1
     return _News(rows, first, alike | {"task": to.task_id, "queue": to.queue_id, "pool": to.pool, "urgency": priority})
 
@@ -150,6 +153,13 @@ def _news(emission: Emission, producer: Any, to: Any, priority: int) -> _News:
 def _position(emission: Emission) -> int:
     """Grows with every batch, and with every attempt."""
     return emission.attempt << 32 | emission.number
+
+
+def _with_paths(items: Sequence[Item], producer: Any) -> Sequence[Item]:
+    """The items with their paths instead of their keys."""
+    if not producer.key and all(item[0] for item in items):
+        return items
+    return [Item(_path(producer, key), args, stage) for key, args, stage in items]
 
 
 def _path(producer: Any, key: str) -> str:
@@ -166,27 +176,39 @@ _MANY = 20  # items of one producer that are worth a statement of their own
 
 
 def _add(tx: Tx, news: Sequence[_News], careful: bool) -> dict[int, Refusal]:
+    grown: Counter[int] = Counter()  # items added, by stage
+    doubtful: list[_News] = []  # some of these may be there already
     added: set[tuple[str, int]] = set()
     for new in news:
-        if len(new.rows) >= _MANY and (careful or not new.first):
-            added.update(tx.tuples(_ADD_ALIKE, f=new.rows, **new.alike))
-        elif len(new.rows) >= _MANY:
+        if len(new.rows) >= _MANY and new.first and not careful:
             _add_new(tx, new)
-            added.update((path, new.stage) for path, _ in new.rows)
-    few = [(*row, *new.alike.values()) for new in news if len(new.rows) < _MANY for row in new.rows]
+            grown[new.stage] += len(new.rows)
+            continue
+        doubtful.append(new)
+        if len(new.rows) >= _MANY:
+            added.update(tx.tuples(_ADD_ALIKE, f=new.rows, **new.alike))
+    few = [(*row, *new.alike.values()) for new in doubtful if len(new.rows) < _MANY for row in new.rows]
     if few:
         added.update(tx.tuples(_ADD_ANY, f=few))
-    if added:
-        tx.run(_GROW, f=sorted(Counter(stage for _, stage in added).items()))
+    grown.update(stage for _, stage in added)
+    if grown:
+        tx.run(_GROW, f=sorted(grown.items()))
     for new in news:
         if new.rows:
             tx.ring(new.alike["queue"])
-    return _twice(tx, news, added) if len(added) < sum(len(new.rows) for new in news) else {}
+    return _twice(tx, doubtful, added) if len(added) < sum(len(new.rows) for new in doubtful) else {}
+
+
+_NAMES = {"run": "run_id", "stage": "stage_id", "parent": "parent_id", "number": "parent_attempt", "task": "task_id"}
+_NAMES |= {"queue": "queue_id", "pool": "pool", "urgency": "priority"}
 
 
 def _add_new(tx: Tx, new: _News) -> None:
+    """Items that cannot be there already: a third of the cost. In line they stand as they were written."""
+    line, now = tx.one(_HERE_AND_NOW)
+    alike = {_NAMES[name]: value for name, value in new.alike.items()}
     try:
-        tx.run(_ADD_NEW, f=new.rows, **new.alike)
+        tx.add_alike("gm_job", alike | {"state": State.QUEUED, "ready": line, "created_at": now}, ("key", "args"), new.rows)
     except IntegrityError:
         raise SomeTwice from None
 

@@ -194,7 +194,7 @@ job = Table(
         " ELSE worker_id IS NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NOT NULL END",
         name="gm_job_by_state",
     ),
-    postgresql_with={"fillfactor": "70"},  # room to finish a row on its own page, without touching any index
+    postgresql_with={"fillfactor": "45"},  # room to finish a row on its own page, without touching any index
 )
 Index(
     "gm_job_item",

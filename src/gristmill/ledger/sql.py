@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -21,7 +21,8 @@ _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 
 _WORDS = {
     "postgresql": {
-        "{now}": "coalesce(:now::bigint, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint)",
+        # A sub-select is evaluated once per statement, the bare expression once per row.
+        "{now}": "(SELECT coalesce(:now::bigint, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint))",
         "{lock}": "FOR NO KEY UPDATE",
         "{lock_j}": "FOR NO KEY UPDATE OF j",
         "{share}": "FOR SHARE",
@@ -61,7 +62,7 @@ class Sql:
 class _Compiled:
     def __init__(self, text: str, dialect: str) -> None:
         self.lists: list[str] = []
-        self.tables: dict[str, list[str]] = {}
+        self.tables: dict[str, list[list[str]]] = {}  # name: its columns and their types
         self.postgres = dialect == "postgresql"
         for word, meaning in _WORDS[dialect].items():
             text = text.replace(word, meaning)
@@ -78,10 +79,10 @@ class _Compiled:
         if select := match["sub"]:
             return f"= ANY(ARRAY({select}))" if self.postgres else f"IN ({select})"
         name, columns = match["rows"], [c.split() for c in match["columns"].split(",")]
-        self.tables[name] = [c for c, _ in columns]
+        self.tables[name] = columns
         if self.postgres:
             arrays = ", ".join(f":{name}__{column}::{kind}[]" for column, kind in columns)
-            return f"unnest({arrays}) AS {name}({', '.join(self.tables[name])})"
+            return f"unnest({arrays}) AS {name}({', '.join(column for column, _ in columns)})"
         values = ", ".join(f"value ->> {n} AS {column}" for n, (column, _) in enumerate(columns))
         return f"(SELECT {values} FROM json_each(:{name})) AS {name}"
 
@@ -89,11 +90,26 @@ class _Compiled:
         """`given` as the driver wants it: lists and tables become arrays on PostgreSQL, JSON on SQLite."""
         values = dict(given)
         if self.postgres:
+            for name in self.lists:
+                values[name] = _array(values[name], "bigint")
             for name, columns in self.tables.items():
                 rows: Sequence[Sequence[Any]] = values.pop(name)
-                for column, data in zip(columns, zip(*rows, strict=True), strict=False):  # a row may have more than is used
-                    values[f"{name}__{column}"] = list(data)
+                # A row may have more than is used.
+                for (column, kind), data in zip(columns, zip(*rows, strict=True), strict=False):
+                    values[f"{name}__{column}"] = _array(data, kind)
             return values
         for name in (*self.lists, *self.tables):
             values[name] = orjson.dumps(values[name], default=tuple).decode()  # tuple: for named tuples
         return values
+
+
+def _array(values: Iterable[Any], kind: str) -> str:
+    """A PostgreSQL array, written out: the driver's own way costs 1 µs an element."""
+    if kind == "text":
+        items = ["NULL" if v is None else '"' + v.replace("\\", r"\\").replace('"', r"\"") + '"' for v in values]
+    elif kind == "boolean":
+        items = ["NULL" if v is None else "t" if v else "f" for v in values]
+    else:
+        number = float if kind == "float8" else int
+        items = ["NULL" if v is None else str(number(v)) for v in values]
+    return "{" + ",".join(items) + "}"

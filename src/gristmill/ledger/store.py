@@ -12,7 +12,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -85,9 +85,45 @@ class Tx:
         """The same statement for each row, in the driver's own loop; says how many rows changed in all."""
         return self.connection.exec_driver_sql(sql, rows).rowcount
 
+    def add_alike(
+        self, table: str, alike: Mapping[str, int], columns: Sequence[str], rows: Sequence[Sequence[str | None]]
+    ) -> None:
+        """Adds rows that differ in a few texts only, the fastest way that there is."""
+        names = ", ".join([*alike, *columns])
+        values = [str(int(value)) for value in alike.values()]
+        if self.dialect == "sqlite":
+            places = ", ".join([*values, *"?" * len(columns)])
+            self.run_many(f"INSERT INTO {table} ({names}) VALUES ({places})", list(map(tuple, rows)))
+        else:
+            lines = ["\t".join((*values, *map(_copied, row))) for row in rows]
+            self._copy(f"COPY {table} ({names}) FROM STDIN", "\n".join(lines))
+
+    def _copy(self, sql: str, data: str) -> None:
+        """COPY is the driver's own matter; what it raises, SQLAlchemy would have raised."""
+        driver: Any = self.connection.connection.driver_connection
+        dialect = self.connection.dialect
+        try:
+            with driver.cursor() as cursor, cursor.copy(sql) as copy:
+                copy.write(data)
+        except dialect.loaded_dbapi.Error as error:
+            gone = dialect.is_disconnect(error, driver, None)
+            if gone:
+                self.connection.invalidate(error)
+            raise exc.DBAPIError.instance(
+                sql, None, error, dialect.loaded_dbapi.Error, connection_invalidated=gone, dialect=dialect
+            ) from error
+
     def ring(self, queue: int, delayed: bool = False) -> None:
         """Says that this queue has ready jobs once this transaction commits, or that there is a delayed one to wait for."""
         self.rung.add(DELAYED if delayed else queue)
+
+
+_COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+
+
+def _copied(text: str | None) -> str:
+    """A value as COPY reads it."""
+    return r"\N" if text is None else text.translate(_COPY_ESCAPES)
 
 
 _V = TypeVar("_V", bound=Callable[..., Any])

@@ -115,7 +115,7 @@ def upgrade() -> None:
             name="gm_job_by_state",
         ),
         sa.PrimaryKeyConstraint("id"),
-        postgresql_with={"fillfactor": "70"},
+        postgresql_with={"fillfactor": "45"},
     )
     op.create_index(
         "gm_job_due",

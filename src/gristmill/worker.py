@@ -293,6 +293,7 @@ class Worker:
             return
         self._gathered_at = 0.0
         done = self._exchange(wants, room)
+        self.crew.turn_takes += 0.3 * (time.monotonic() - now - self.crew.turn_takes)
         loud = [o for o in self._pending.outcomes if o.verdict not in _QUIET and o.job not in done.late]
         if done.late:
             log.warning("%d outcomes were refused: the jobs were no longer this worker's", len(done.late))
@@ -304,8 +305,8 @@ class Worker:
             self._say(loud)
 
     def _may_gather(self, now: float) -> bool:
-        """May what is done wait for company? Only a moment, and only while all children go on with what they have."""
-        if self._pending.outcomes or self._pending.emissions or not self.crew.stocked:
+        """May what is done wait for company? Only a moment, and only if more is about to come."""
+        if self._pending.outcomes or not self.crew.flowing:
             return False
         self._gathered_at = self._gathered_at or now + _GATHER
         return now < self._gathered_at

@@ -84,6 +84,7 @@ class Crew:
         self.tasks: set[str] | None = None  # that the application knows; None until a child has loaded it
         self.has_async = True  # as far as is known: has the application async functions?
         self.lease_deadline = time.monotonic() + settings.lease
+        self.turn_takes = 0.0  # seconds, lately
         self.returned: Counter[int] = Counter()  # jobs per queue that were given to a child and came back unstarted
         self._claim_left: dict[int, int] = {}
         self._refused: dict[int, Refusal] = {}
@@ -98,9 +99,9 @@ class Crew:
         return sum(len(child.held) for child in self.children)
 
     @property
-    def stocked(self) -> bool:
-        """Have all children another job to go on with?"""
-        return bool(self.children) and all(len(child.held) > 1 for child in self.children)
+    def flowing(self) -> bool:
+        """Will there be more to report in a moment? Some child has another job to go on with, or emits."""
+        return any(len(child.held) > 1 or child.producers & child.held.keys() for child in self.children)
 
     def forget_idle_runs(self) -> None:
         """Keeps what is known about runs and stages from growing for ever. Children remember on their own."""
@@ -132,9 +133,15 @@ class Crew:
 
     def spare_seconds(self) -> float:
         """How much estimated work the plain children could hold in advance; 0 while none runs low."""
-        depth = self._settings.prefetch
+        depth = self._depth
         loads = [self._load(child) for child in self._free(SYNC)]
         return sum(max(0.0, depth - load) for load in loads) if any(load < depth / 2 for load in loads) else 0.0
+
+    @property
+    def _depth(self) -> float:
+        """Seconds of work that a child may hold in advance: enough to last until the next turn, where turns are slow."""
+        prefetch = self._settings.prefetch
+        return max(prefetch, min(2 * self.turn_takes, _STUCK)) if prefetch else 0.0
 
     def trusted(self, queue: int) -> int:
         """How many jobs of this queue may be claimed in advance."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Self
 
-from gristmill.binding import check_key, encode
+from gristmill.binding import Parameters, check_key, encode
 from gristmill.errors import Invalid, Permanent, did_you_mean
 from gristmill.execution.context import Context
 from gristmill.execution.run import item_args
@@ -17,6 +17,22 @@ _BATCH = 500
 _BATCH_BYTES = 256 * 1024
 _WINDOW = 8  # batches under way; more would only fill memory
 _PATIENCE = 0.05  # seconds that an item waits for company
+
+
+class _Plan(NamedTuple):
+    """What the arguments of an item must be like, for all the stages that get it."""
+
+    parameters: list[Parameters]
+    known: frozenset[str]
+    takes_any: bool
+    required: frozenset[str]
+
+    @classmethod
+    def of(cls, parameters: list[Parameters], run_args: Iterable[str]) -> Self:
+        by_name = [(name, p.required) for each in parameters for name, p in each.by_name.items()]
+        required = {name for name, required in by_name if required} - set(run_args)
+        takes_any = any(each.takes_any for each in parameters)
+        return cls(parameters, frozenset(name for name, _ in by_name), takes_any, frozenset(required))
 
 
 class Emitter:
@@ -33,6 +49,10 @@ class Emitter:
         self._ctx = ctx
         self._targets = {stage: registry.task(task) for stage, task in targets}
         self._run_args = run_args
+        self._plans: dict[str | None, _Plan] = {
+            stage: _Plan.of([task.parameters], run_args) for stage, task in self._targets.items()
+        }
+        self._plans[None] = _Plan.of([task.parameters for task in self._targets.values()], run_args)
         self._send = send
         self._batch: list[tuple[str, str | None, str | None]] = []
         self._bytes = 0
@@ -68,20 +88,21 @@ class Emitter:
 
     def _checked(self, args: Mapping[str, Any], stage: str | None) -> str | None:
         """An item's arguments, as every stage that gets it wants them."""
-        if stage is not None and stage not in self._targets:
+        plan = self._plans.get(stage)
+        if plan is None:
             raise Invalid(
-                f"an item names stage {stage!r}, which gets no items from here{did_you_mean(stage, self._targets)}"
+                f"an item names stage {stage!r}, which gets no items from here{did_you_mean(str(stage), self._targets)}"
             )
-        targets = [self._targets[stage]] if stage is not None else list(self._targets.values())
-        known = {name for task in targets for name in task.parameters.by_name}
-        for name in args:
-            if name not in known and not any(task.parameters.takes_any for task in targets):
-                where = " or ".join(repr(s) for s in ([stage] if stage else self._targets))
-                raise Invalid(f"stage {where} takes no argument {name!r}{did_you_mean(str(name), known)}")
-        checked = dict(args)
-        for task in targets:
-            checked = task.parameters.check_named(checked)
-            task.parameters.refuse_missing(checked, self._run_args)
+        if not plan.takes_any and not args.keys() <= plan.known:
+            name = next(name for name in args if name not in plan.known)
+            where = " or ".join(repr(s) for s in ([stage] if stage else self._targets))
+            raise Invalid(f"stage {where} takes no argument {name!r}{did_you_mean(str(name), plan.known)}")
+        if not args.keys() >= plan.required:
+            for parameters in plan.parameters:
+                parameters.refuse_missing(args, self._run_args)
+        checked = args
+        for parameters in plan.parameters:
+            checked = parameters.check_named(checked)
         return encode(checked, "an item's arguments") if checked else None
 
     @property

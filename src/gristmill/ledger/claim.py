@@ -106,6 +106,11 @@ _CLAIM_ANY, _CLAIM_FROM_FLOOR = _claiming(_ANY), _claiming(_FROM_FLOOR)
 # SQLite, where a transaction that writes is alone: to look and then to take is a fifth cheaper than RETURNING.
 _LOOK_ANY, _LOOK_FROM_FLOOR = (Sql(_NEXT % (f"id, attempt + 1, {_JOB}", which)) for which in (_ANY, _FROM_FLOOR))
 _TAKE_THESE = Sql(_TAKE + "{in ids}")
+_IN_FRONT = Sql(
+    "SELECT count(*) FROM (SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool"
+    " LIMIT :most) AS line"
+)
+_OPEN = Sql("SELECT NOT paused FROM gm_queue WHERE id = :queue")
 FREE_KEYS = Sql("UPDATE gm_job SET unique_key = NULL WHERE id {in ids}")
 _REMEMBER = Sql("INSERT INTO gm_claim (worker_id, jobs) VALUES (:worker, :jobs) RETURNING id")
 _FLOOR = Sql(
@@ -120,11 +125,13 @@ def claim(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) -
     return take(tx, worker, wants, room)
 
 
-def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) -> Taken:
-    """The same for a caller that has locked the worker's row."""
+def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], started: Sequence[Claimed] = ()) -> Taken:
+    """The same for a caller that has locked the worker's row, and has perhaps `started` some new jobs."""
     left = dict(room)
     jobs: list[Claimed] = []
-    kinds: set[Kind] = set()
+    kinds: set[Kind] = {job.kind for job in started}
+    for job in started:
+        left[job.kind.pool] -= 1
     empty: list[Lane] = []
     for want in wants:
         most = min(want.most, left[want.pool])
@@ -139,12 +146,22 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) ->
             most -= len(rows)
             left[want.pool] -= len(rows)
             jobs += _sorted_out(rows, lane, kinds)
+    jobs += started
     if not jobs:
         return Taken(None, jobs, kinds, empty)
     if any(kind.unique_scope == UniqueScope.QUEUED for kind in kinds):
         tx.run(FREE_KEYS, ids=[job.id for job in jobs if job.kind.unique_scope == UniqueScope.QUEUED])
     number: int = tx.value(_REMEMBER, worker=worker, jobs=orjson.dumps([job.id for job in jobs]).decode())
     return Taken(number, jobs, kinds, empty)
+
+
+def may_start(tx: Tx, wants: Sequence[Want], room: Mapping[int, int], queue: int, pool: int) -> int:
+    """How many new jobs of a queue may start without standing in line: if it is next, and all in front will start too."""
+    first = next((want for want in wants if want.pool == pool), None)
+    if first is None or first.lanes[0].queue_id != queue or not tx.value(_OPEN, queue=queue):
+        return 0
+    most = min(first.most, room[pool])
+    return most - int(tx.value(_IN_FRONT, queue=queue, pool=pool, most=most))
 
 
 def _next(tx: Tx, worker: int, lane: Lane, most: int) -> list[tuple[Any, ...]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy.exc import IntegrityError
 
 from gristmill.ledger import flow
+from gristmill.ledger.claim import Claimed, Kind, Origin
 from gristmill.ledger.hold import hold
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
@@ -70,6 +71,8 @@ _ADD_ALIKE = Sql(  # many items of one producer for one stage
     )
 )
 _HERE_AND_NOW = Sql("SELECT {next}, {now}")
+_LAST_ID = Sql("SELECT coalesce(max(id), 0) FROM gm_job")  # SQLite, where a transaction that writes is alone
+_NEXT_IDS = Sql("SELECT nextval((SELECT pg_get_serial_sequence('gm_job', 'id'))::regclass) FROM generate_series(1, :most)")
 _THERE = Sql(
     "SELECT j.stage_id, j.key, j.parent_id, j.parent_attempt FROM gm_job j"
     " JOIN {rows f: stage bigint, path text} ON j.stage_id = f.stage AND j.key = f.path"
@@ -90,7 +93,7 @@ def emit(tx: Tx, worker: int, emissions: Sequence[Emission]) -> dict[int, Refusa
     The same path twice from one attempt is an error; from a retry of the producer it is a no-op.
     """
     hold(tx, worker)
-    return add_items(tx, worker, emissions, flow.lock_runs(tx, [e.run for e in emissions]))
+    return add_items(tx, worker, emissions, flow.lock_runs(tx, [e.run for e in emissions])).refused
 
 
 PATH_LIMIT = 2500  # bytes: paths are indexed, and PostgreSQL's index rows end at 2,704
@@ -100,16 +103,32 @@ class SomeTwice(Exception):
     """Items that should have been new were there already. The caller asks again, carefully, to learn which."""
 
 
+class Added(NamedTuple):
+    """What came of items: producers that must stop, and why; jobs that started at once."""
+
+    refused: dict[int, Refusal]
+    started: list[Claimed]
+
+
+MayStart = Callable[[int, int], int]  # (queue, pool): how many new jobs of it need not stand in line
+
+
 def add_items(
-    tx: Tx, worker: int, emissions: Sequence[Emission], runs: flow.LockedRuns, *, careful: bool = True
-) -> dict[int, Refusal]:
+    tx: Tx,
+    worker: int,
+    emissions: Sequence[Emission],
+    runs: flow.LockedRuns,
+    *,
+    careful: bool = True,
+    may_start: MayStart = lambda queue, pool: 0,
+) -> Added:
     """The same for a caller that has locked the worker's row and the runs. Not `careful`: may raise SomeTwice."""
     producers = {row.id: row for row in tx.all(_PRODUCERS, worker=worker, ids=[e.job for e in emissions])}
     targets: dict[int, list[Any]] = {}
     for row in tx.all(_TARGETS, ids=sorted({p.stage_id for p in producers.values()})) if producers else ():
         targets.setdefault(row.upstream_id, []).append(row)
     refused: dict[int, Refusal] = {}
-    news: list[_News] = []
+    news: dict[tuple[int, int], _News] = {}  # by producer and stage
     last: dict[int, int] = {}
     for emission in emissions:
         producer = producers.get(emission.job)
@@ -123,12 +142,13 @@ def add_items(
             if any(len(path) > PATH_LIMIT // 4 and len(path.encode()) > PATH_LIMIT for path, _, _ in items):
                 refused[emission.job] = Refusal(f"an item's path is over {PATH_LIMIT} bytes; use shorter keys")
                 continue
-            priority = runs[emission.run].priority
-            news += [_news(items, emission.run, producer, to, priority) for to in targets.get(producer.stage_id, ())]
-    refused.update(_add(tx, news, careful))
+            for to in targets.get(producer.stage_id, ()):
+                new = news.setdefault((producer.id, to.id), _news(emission.run, producer, to, runs[emission.run].priority))
+                new.rows.extend((path, args) for path, args, stage in items if stage is None or stage == to.name)
+    added = _add(tx, worker, list(news.values()), careful, may_start)
     if last:
         tx.run(_EMITTED, f=sorted(last.items()))
-    return refused
+    return Added(refused | added.refused, added.started)
 
 
 class _News(NamedTuple):
@@ -143,11 +163,10 @@ class _News(NamedTuple):
         return self.alike["stage"]
 
 
-def _news(items: Sequence[Item], run: int, producer: Any, to: Any, priority: int) -> _News:
-    rows = [(path, args) for path, args, stage in items if stage is None or stage == to.name]
+def _news(run: int, producer: Any, to: Any, priority: int) -> _News:
     alike = {"run": run, "stage": to.id, "parent": producer.id, "number": producer.attempt}
-    first = producer.attempt == 1
-    return _News(rows, first, alike | {"task": to.task_id, "queue": to.queue_id, "pool": to.pool, "urgency": priority})
+    alike |= {"task": to.task_id, "queue": to.queue_id, "pool": to.pool, "urgency": priority}
+    return _News([], producer.attempt == 1, alike)
 
 
 def _position(emission: Emission) -> int:
@@ -175,13 +194,14 @@ def _path(producer: Any, key: str) -> str:
 _MANY = 20  # items of one producer that are worth a statement of their own
 
 
-def _add(tx: Tx, news: Sequence[_News], careful: bool) -> dict[int, Refusal]:
+def _add(tx: Tx, worker: int, news: Sequence[_News], careful: bool, may_start: MayStart) -> Added:
+    started: list[Claimed] = []
     grown: Counter[int] = Counter()  # items added, by stage
     doubtful: list[_News] = []  # some of these may be there already
     added: set[tuple[str, int]] = set()
     for new in news:
         if len(new.rows) >= _MANY and new.first and not careful:
-            _add_new(tx, new)
+            started += _add_new(tx, worker, new, 0 if started else may_start(new.alike["queue"], new.alike["pool"]))
             grown[new.stage] += len(new.rows)
             continue
         doubtful.append(new)
@@ -196,21 +216,42 @@ def _add(tx: Tx, news: Sequence[_News], careful: bool) -> dict[int, Refusal]:
     for new in news:
         if new.rows:
             tx.ring(new.alike["queue"])
-    return _twice(tx, doubtful, added) if len(added) < sum(len(new.rows) for new in doubtful) else {}
+    refused = _twice(tx, doubtful, added) if len(added) < sum(len(new.rows) for new in doubtful) else {}
+    return Added(refused, started)
 
 
 _NAMES = {"run": "run_id", "stage": "stage_id", "parent": "parent_id", "number": "parent_attempt", "task": "task_id"}
 _NAMES |= {"queue": "queue_id", "pool": "pool", "urgency": "priority"}
 
 
-def _add_new(tx: Tx, new: _News) -> None:
-    """Items that cannot be there already: a third of the cost. In line they stand as they were written."""
+def _add_new(tx: Tx, worker: int, new: _News, start: int) -> list[Claimed]:
+    """Items that cannot be there already: a third of the cost. The first so many start here and now.
+
+    The others stand in line as they were written. To start at once spares a job its place in the line, and the claim.
+    """
     line, now = tx.one(_HERE_AND_NOW)
-    alike = {_NAMES[name]: value for name, value in new.alike.items()}
+    alike = {_NAMES[name]: value for name, value in new.alike.items()} | {"created_at": now}
+    held = {"state": State.IN_PROGRESS, "worker_id": worker, "attempt": 1, "started_at": now}
+    first, others = new.rows[:start], new.rows[start:]
+    ids = _new_ids(tx, len(first)) if first else []
     try:
-        tx.add_alike("gm_job", alike | {"state": State.QUEUED, "ready": line, "created_at": now}, ("key", "args"), new.rows)
+        if first:
+            rows = [(number, *row) for number, row in zip(ids, first, strict=True)]
+            tx.add_alike("gm_job", alike | held, ("id", "key", "args"), rows)
+        if others:
+            tx.add_alike("gm_job", alike | {"state": State.QUEUED, "ready": line}, ("key", "args"), others)
     except IntegrityError:
         raise SomeTwice from None
+    origin = Origin(new.alike["run"], new.stage)
+    kind = Kind(origin, new.alike["task"], False, None, new.alike["queue"], new.alike["pool"])
+    return [Claimed(number, 1, path, args, kind) for number, (path, args) in zip(ids, first, strict=True)]
+
+
+def _new_ids(tx: Tx, most: int) -> Sequence[int]:
+    if tx.dialect == "sqlite":
+        last: int = tx.value(_LAST_ID)
+        return range(last + 1, last + 1 + most)
+    return [number for (number,) in tx.tuples(_NEXT_IDS, most=most)]
 
 
 def _twice(tx: Tx, news: Sequence[_News], added: set[tuple[str, int]]) -> dict[int, Refusal]:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
 from gristmill.ledger import flow
-from gristmill.ledger.claim import Taken, Want, take
-from gristmill.ledger.emit import Emission, Refusal, add_items
+from gristmill.ledger.claim import Taken, Want, may_start, take
+from gristmill.ledger.emit import Added, Emission, Refusal, add_items
 from gristmill.ledger.finish import Completed, Outcome, Verdict, forget_claims, runs_of, settle
 from gristmill.ledger.hold import hold
 from gristmill.ledger.store import Tx, repeatable
@@ -59,15 +60,23 @@ def exchange(
 ) -> Exchanged:
     hold(tx, worker, leased=bool(wants))
     runs = flow.lock_runs(tx, {e.run for e in batch.emissions} | runs_of(batch.outcomes, batch.completed))
-    refused_items = add_items(tx, worker, batch.emissions, runs, careful=batch.careful) if batch.emissions else {}
+    refused_items, started = _add_items(tx, worker, batch, runs, wants, room) if batch.emissions else ({}, [])
     outcomes = batch.outcomes
     if refused_items:
         batch = batch.spelled_out()
         outcomes = [refused(o, refused_items[o.job]) if o.job in refused_items else o for o in batch.outcomes]
     late = settle(tx, worker, outcomes, batch.completed, runs) if outcomes or batch.completed else []
     forget_claims(tx, worker, batch.ended_claims)
-    taken = take(tx, worker, wants, room) if wants else None
+    taken = take(tx, worker, wants, room, started) if wants else None
     return Exchanged(refused_items, late, taken)
+
+
+def _add_items(
+    tx: Tx, worker: int, batch: Batch, runs: flow.LockedRuns, wants: Sequence[Want], room: Mapping[int, int]
+) -> Added:
+    """Items that this worker has room for, and that nobody stands in line before, start at once."""
+    start = partial(may_start, tx, wants, room)
+    return add_items(tx, worker, batch.emissions, runs, careful=batch.careful, may_start=start)
 
 
 def refused(outcome: Outcome, why: Refusal) -> Outcome:

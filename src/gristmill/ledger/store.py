@@ -86,7 +86,7 @@ class Tx:
         return self.connection.exec_driver_sql(sql, rows).rowcount
 
     def add_alike(
-        self, table: str, alike: Mapping[str, int], columns: Sequence[str], rows: Sequence[Sequence[str | None]]
+        self, table: str, alike: Mapping[str, int], columns: Sequence[str], rows: Sequence[Sequence[str | int | None]]
     ) -> None:
         """Adds rows that differ in a few texts only, the fastest way that there is."""
         names = ", ".join([*alike, *columns])
@@ -121,9 +121,9 @@ class Tx:
 _COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 
-def _copied(text: str | None) -> str:
+def _copied(value: str | int | None) -> str:
     """A value as COPY reads it."""
-    return r"\N" if text is None else text.translate(_COPY_ESCAPES)
+    return r"\N" if value is None else str(value).translate(_COPY_ESCAPES)
 
 
 _V = TypeVar("_V", bound=Callable[..., Any])

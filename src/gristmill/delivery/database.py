@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection
-
 from gristmill.delivery.protocol import ALL, Bell, Delivery
 from gristmill.errors import Unavailable
+from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, connect_defaults
+from gristmill.ledger.tx import Tx
 
 CHANNEL = "gristmill"
+_NOTIFY = Sql("SELECT pg_notify(:channel, :payload)")
 _ATOMIC = 4000  # bytes that a pipe takes whole, and that a notification holds
 
 
@@ -30,7 +31,7 @@ class PipeDelivery:
     def __init__(self, database: Path) -> None:
         self._folder = Path(f"{database}-bells")
 
-    def before_commit(self, connection: Connection, queues: Iterable[int]) -> None:
+    def before_commit(self, tx: Tx, queues: Iterable[int]) -> None:
         """SQLite has nothing that would ring at the commit itself."""
 
     def after_commit(self, queues: Iterable[int]) -> None:
@@ -89,10 +90,10 @@ class NotifyDelivery:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    def before_commit(self, connection: Connection, queues: Iterable[int]) -> None:
+    def before_commit(self, tx: Tx, queues: Iterable[int]) -> None:
         payload = ",".join(map(str, sorted(queues)))
         payload = payload if len(payload) <= _ATOMIC else str(ALL)
-        connection.exec_driver_sql("SELECT pg_notify(%(channel)s, %(payload)s)", {"channel": CHANNEL, "payload": payload})
+        tx.execute(_NOTIFY, channel=CHANNEL, payload=payload)
 
     def after_commit(self, queues: Iterable[int]) -> None:
         """Rung with the commit."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from sqlalchemy import Connection
+from gristmill.ledger.tx import Tx
 
 ALL = 0  # rung instead of a queue's number: in any queue
 
@@ -30,6 +30,6 @@ class Bell(Protocol):
 class Delivery(Protocol):
     """Rings for queues that got ready jobs (`Announcer`), and hands out bells."""
 
-    def before_commit(self, connection: Connection, queues: Iterable[int]) -> None: ...
+    def before_commit(self, tx: Tx, queues: Iterable[int]) -> None: ...
     def after_commit(self, queues: Iterable[int]) -> None: ...
     def bell(self) -> Bell: ...

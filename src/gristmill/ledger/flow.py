@@ -115,8 +115,8 @@ class _Flow:
 
     def __init__(self, tx: Tx, run: int) -> None:
         self.tx = tx
-        self.run: dict[str, Any] = dict(lock_runs(tx, [run])[run]._mapping)
-        self.stages: dict[int, dict[str, Any]] = {row.id: dict(row._mapping) for row in tx.all(_STAGES, run=run)}
+        self.run: dict[str, Any] = lock_runs(tx, [run])[run]._asdict()
+        self.stages: dict[int, dict[str, Any]] = {row.id: row._asdict() for row in tx.all(_STAGES, run=run)}
         self.after: dict[int, list[int]] = {stage: [] for stage in self.stages}
         for upstream, downstream in tx.all(_EDGES, run=run):
             self.after[upstream].append(downstream)

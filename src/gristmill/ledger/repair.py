@@ -60,7 +60,7 @@ def repair_run(tx: Tx, run: int, mend: bool) -> list[Repair]:
     row = flow.lock_runs(tx, [run]).get(run) if mend else tx.one(_RUN, run=run)
     if row is None or row.state in TERMINAL:
         return []
-    stages = [dict(stage._mapping) for stage in tx.all(_STAGES, run=run)]
+    stages = [stage._asdict() for stage in tx.all(_STAGES, run=run)]
     found = [repair for stage in stages for repair in _recount(tx, run, stage, mend)]
     found += _full(run, stages)
     if row.stop is None:

@@ -12,7 +12,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -23,7 +23,9 @@ from gristmill.clock import Clock
 from gristmill.errors import DatabaseError, Invalid, SchemaMismatch, Unavailable
 from gristmill.ledger.schema import REVISION, VERSION_TABLE
 from gristmill.ledger.sql import Sql
+from gristmill.ledger.tx import DELAYED, Tx
 
+__all__ = ["DELAYED", "Ledger", "Tx", "repeatable"]  # and what is defined here
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -35,95 +37,11 @@ _BUSY_MS = 60_000  # SQLite's own wait; the turnstile makes it nearly unused (ot
 _OLDEST_SQLITE = (3, 38, 0)  # ->> and RETURNING
 
 
-DELAYED = -1  # rung instead of a queue's number: the time of the next delayed job may have changed
-
-
 class Announcer(Protocol):
     """Told about queues that got ready jobs, so that it can wake workers."""
 
-    def before_commit(self, connection: Connection, queues: Iterable[int]) -> None: ...
+    def before_commit(self, tx: Tx, queues: Iterable[int]) -> None: ...
     def after_commit(self, queues: Iterable[int]) -> None: ...
-
-
-class Tx:
-    """One transaction: what verbs are written against."""
-
-    def __init__(self, connection: Connection, now: int | None) -> None:
-        self.connection = connection
-        self.dialect = connection.dialect.name
-        self.now = now
-        self.rung: set[int] = set()
-
-    def execute(self, sql: Sql, **given: Any) -> Any:
-        compiled = sql.compiled(self.dialect)
-        if compiled.needs_now:
-            given["now"] = self.now
-        return self.connection.exec_driver_sql(compiled.sql, compiled.parameters(given))
-
-    def all(self, sql: Sql, **given: Any) -> list[Any]:
-        """Rows, whose columns are attributes too."""
-        rows: list[Any] = self.execute(sql, **given).fetchall()
-        return rows
-
-    def tuples(self, sql: Sql, **given: Any) -> list[tuple[Any, ...]]:
-        """The rows as the driver gives them: for the one statement that reads a thousand at a time."""
-        rows: list[tuple[Any, ...]] = self.execute(sql, **given).cursor.fetchall()
-        return rows
-
-    def one(self, sql: Sql, **given: Any) -> Any:
-        return self.execute(sql, **given).first()
-
-    def value(self, sql: Sql, **given: Any) -> Any:
-        return self.execute(sql, **given).scalar()
-
-    def run(self, sql: Sql, **given: Any) -> int:
-        """Executes, and says how many rows changed."""
-        count: int = self.execute(sql, **given).rowcount
-        return count
-
-    def run_many(self, sql: str, rows: list[Any]) -> int:
-        """The same statement for each row, in the driver's own loop; says how many rows changed in all."""
-        return self.connection.exec_driver_sql(sql, rows).rowcount
-
-    def add_alike(
-        self, table: str, alike: Mapping[str, int], columns: Sequence[str], rows: Sequence[Sequence[str | int | None]]
-    ) -> None:
-        """Adds rows that differ in a few texts only, the fastest way that there is."""
-        names = ", ".join([*alike, *columns])
-        values = [str(int(value)) for value in alike.values()]
-        if self.dialect == "sqlite":
-            places = ", ".join([*values, *"?" * len(columns)])
-            self.run_many(f"INSERT INTO {table} ({names}) VALUES ({places})", list(map(tuple, rows)))
-        else:
-            lines = ["\t".join((*values, *map(_copied, row))) for row in rows]
-            self._copy(f"COPY {table} ({names}) FROM STDIN", "\n".join(lines))
-
-    def _copy(self, sql: str, data: str) -> None:
-        """COPY is the driver's own matter; what it raises, SQLAlchemy would have raised."""
-        driver: Any = self.connection.connection.driver_connection
-        dialect = self.connection.dialect
-        try:
-            with driver.cursor() as cursor, cursor.copy(sql) as copy:
-                copy.write(data)
-        except dialect.loaded_dbapi.Error as error:
-            gone = dialect.is_disconnect(error, driver, None)
-            if gone:
-                self.connection.invalidate(error)
-            raise exc.DBAPIError.instance(
-                sql, None, error, dialect.loaded_dbapi.Error, connection_invalidated=gone, dialect=dialect
-            ) from error
-
-    def ring(self, queue: int, delayed: bool = False) -> None:
-        """Says that this queue has ready jobs once this transaction commits, or that there is a delayed one to wait for."""
-        self.rung.add(DELAYED if delayed else queue)
-
-
-_COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
-
-
-def _copied(value: str | int | None) -> str:
-    """A value as COPY reads it."""
-    return r"\N" if value is None else str(value).translate(_COPY_ESCAPES)
 
 
 _V = TypeVar("_V", bound=Callable[..., Any])
@@ -181,21 +99,23 @@ class Ledger:
 
     def _once(self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         with _connected(self.engine, self.url) as connection, _turn(connection):
+            tx = Tx(connection, self.now())
             try:
-                tx = Tx(connection, self.now())
+                if self.is_sqlite:
+                    tx.script("BEGIN IMMEDIATE")
                 result = verb(tx, *args, **kwargs)
                 if tx.rung and self.announcer:
-                    self.announcer.before_commit(connection, tx.rung)
+                    self.announcer.before_commit(tx, tx.rung)
                 repeatable = self.is_sqlite or getattr(verb, "repeatable", False)
-                xid = None if repeatable else connection.exec_driver_sql(_XID).scalar()
+                xid = None if repeatable else tx.value(_XID)
             except BaseException:
-                _rollback(connection)
+                tx.rollback()
                 raise
             try:
-                connection.commit()
+                tx.commit()
             except exc.DBAPIError as error:
                 if xid is None or not (error.connection_invalidated and self._committed(xid)):
-                    _rollback(connection)
+                    tx.rollback()
                     raise
         if tx.rung and self.announcer:
             self.announcer.after_commit(tx.rung)
@@ -207,7 +127,7 @@ class Ledger:
         while True:
             try:
                 with self.engine.connect() as connection:
-                    status = connection.exec_driver_sql("SELECT pg_xact_status(%(xid)s::xid8)", {"xid": xid}).scalar()
+                    status: str = Tx(connection, None).value(_FATE, xid=xid)
                 if status != "in progress":
                     return status == "committed"
             except exc.DBAPIError:
@@ -222,21 +142,22 @@ class Ledger:
     def reading(self) -> Iterator[Tx]:
         """A consistent look, which never waits for writers."""
         with _connected(self.engine, self.url) as connection:
+            tx = Tx(connection, self.now())
             try:
-                connection.exec_driver_sql("BEGIN" if self.is_sqlite else _READ)
-                yield Tx(connection, self.now())
+                tx.script("BEGIN" if self.is_sqlite else _READ)
+                yield tx
             except exc.DBAPIError as error:
                 raise _explained(error, self.url) from error
             finally:
-                _rollback(connection)
+                tx.rollback()
 
     @contextlib.contextmanager
     def exclusively(self) -> Iterator[Connection]:
         """One transaction for a change of schema: one at a time, and all or nothing on both databases."""
         with _connected(self.engine, self.url) as connection, _turn(connection):
             try:
-                if not self.is_sqlite:
-                    connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('gristmill schema'))")
+                lock = "BEGIN IMMEDIATE" if self.is_sqlite else "SELECT pg_advisory_xact_lock(hashtext('gristmill schema'))"
+                connection.exec_driver_sql(lock)
                 yield connection
                 connection.commit()
             except exc.DBAPIError as error:
@@ -270,7 +191,8 @@ class Ledger:
 
 
 _READ = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on"
-_XID = "SELECT pg_current_xact_id()::text"
+_XID = Sql("SELECT pg_current_xact_id()::text")
+_FATE = Sql("SELECT pg_xact_status(:xid::xid8)")
 
 
 def parse_url(url: str | URL) -> URL:
@@ -319,12 +241,8 @@ def _explained(error: exc.DBAPIError, url: URL) -> DatabaseError:
 
 @contextlib.contextmanager
 def _turn(connection: Connection) -> Iterator[None]:
-    """On SQLite: this connection's turn to write, in a transaction that begins now."""
-    if connection.dialect.name != "sqlite":
-        yield
-        return
-    with connection.info["turnstile"]:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    """On SQLite: this connection's turn to write."""
+    with connection.info["turnstile"] if connection.dialect.name == "sqlite" else contextlib.nullcontext():
         yield
 
 

@@ -1,0 +1,129 @@
+"""One transaction: what the verbs are written against.
+
+Statements go straight to the driver. SQLAlchemy describes the tables, migrates them and keeps the connections; but each
+statement that goes through it costs more than the database takes for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Connection, exc
+
+from gristmill.ledger.sql import Sql
+
+DELAYED = -1  # rung instead of a queue's number: the time of the next delayed job may have changed
+
+
+class Tx:
+    """A transaction on a connection, and what it will ring for."""
+
+    def __init__(self, connection: Connection, now: int | None) -> None:
+        self.connection = connection
+        self.dialect = connection.dialect.name
+        self.now = now
+        self.rung: set[int] = set()
+        self._driver: Any = connection.connection.driver_connection
+
+    def execute(self, sql: Sql, **given: Any) -> Any:
+        """The driver's cursor."""
+        compiled = sql.compiled(self.dialect)
+        if compiled.needs_now:
+            given["now"] = self.now
+        return self._drive(self._driver.execute, compiled.sql, compiled.parameters(given))
+
+    def all(self, sql: Sql, **given: Any) -> list[Any]:
+        """Rows, whose columns are attributes too."""
+        cursor = self.execute(sql, **given)
+        make = _row_type(tuple(column[0] for column in cursor.description))._make
+        return list(map(make, self._drive(cursor.fetchall)))
+
+    def tuples(self, sql: Sql, **given: Any) -> list[tuple[Any, ...]]:
+        """The rows as the driver gives them: for statements that read thousands."""
+        rows: list[tuple[Any, ...]] = self._drive(self.execute(sql, **given).fetchall)
+        return rows
+
+    def one(self, sql: Sql, **given: Any) -> Any:
+        """The first row; None if there is none."""
+        return next(iter(self.all(sql, **given)), None)
+
+    def value(self, sql: Sql, **given: Any) -> Any:
+        """The first value of the first row; None if there is none."""
+        rows = self.tuples(sql, **given)
+        return rows[0][0] if rows else None
+
+    def run(self, sql: Sql, **given: Any) -> int:
+        """Executes, and says how many rows changed."""
+        count: int = self.execute(sql, **given).rowcount
+        return count
+
+    def script(self, text: str) -> None:
+        """Statements without parameters, as they stand."""
+        self._drive(self._driver.execute, text)
+
+    def run_many(self, sql: str, rows: Sequence[Any]) -> int:
+        """The same statement for each row, in the driver's own loop; says how many rows changed in all."""
+        cursor = self._driver.cursor()
+        self._drive(cursor.executemany, sql, rows)
+        count: int = cursor.rowcount
+        return count
+
+    def add_alike(
+        self, table: str, alike: Mapping[str, int], columns: Sequence[str], rows: Sequence[Sequence[str | int | None]]
+    ) -> None:
+        """Adds rows that differ in a few columns only, the fastest way that there is."""
+        names = ", ".join([*alike, *columns])
+        values = [str(int(value)) for value in alike.values()]
+        if self.dialect == "sqlite":
+            places = ", ".join([*values, *"?" * len(columns)])
+            self.run_many(f"INSERT INTO {table} ({names}) VALUES ({places})", rows)
+        else:
+            lines = ["\t".join((*values, *map(_copied, row))) for row in rows]
+            self._drive(self._copy, f"COPY {table} ({names}) FROM STDIN", "\n".join(lines))
+
+    def _copy(self, sql: str, data: str) -> None:
+        with self._driver.cursor() as cursor, cursor.copy(sql) as copy:
+            copy.write(data)
+
+    def ring(self, queue: int, delayed: bool = False) -> None:
+        """Says that this queue has ready jobs once this transaction commits, or that there is a delayed one to wait for."""
+        self.rung.add(DELAYED if delayed else queue)
+
+    def commit(self) -> None:
+        self._drive(self._driver.commit)
+
+    def rollback(self) -> None:
+        with contextlib.suppress(exc.DBAPIError):
+            self._drive(self._driver.rollback)
+
+    def _drive(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Calls the driver; what it raises becomes what SQLAlchemy would have raised."""
+        dialect = self.connection.dialect
+        try:
+            return call(*args)
+        except dialect.loaded_dbapi.Error as error:
+            gone = dialect.is_disconnect(error, self._driver, None)
+            if gone and not self.connection.invalidated:
+                self.connection.invalidate(error)
+            base = dialect.loaded_dbapi.Error
+            statement = args[0] if args and isinstance(args[0], str) else None
+            raise exc.DBAPIError.instance(
+                statement, None, error, base, connection_invalidated=gone, dialect=dialect
+            ) from error
+
+
+@lru_cache(maxsize=500)
+def _row_type(names: tuple[str, ...]) -> Any:
+    return namedtuple("Row", names, rename=True)
+
+
+_COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+
+
+def _copied(value: str | int | None) -> str:
+    """A value as COPY reads it."""
+    return r"\N" if value is None else str(value).translate(_COPY_ESCAPES)

@@ -32,8 +32,9 @@ from gristmill.ledger import names, queues, read, workers
 from gristmill.ledger.claim import Claimed, Kind, Taken, Want
 from gristmill.ledger.emit import Refusal, SomeTwice
 from gristmill.ledger.exchange import Batch, Exchanged, exchange, refused
-from gristmill.ledger.finish import Outcome, SomeRefused, Verdict, begin, report_progress
+from gristmill.ledger.finish import Outcome, SomeRefused, Verdict, begin, begin_free, report_progress
 from gristmill.ledger.store import DELAYED, Ledger
+from gristmill.ledger.tx import Tx
 from gristmill.settings import VERSION, WorkerSettings
 from gristmill.states import State
 
@@ -85,7 +86,7 @@ class Worker:
         os.set_blocking(self._wake, False)
         os.set_blocking(self._woken, False)
         self._pending = Batch()  # taken from the crew, not yet known to be written
-        self._begun: set[int] = set()
+        self._unbegun: set[int] = set()  # runs that have begun, but whose rows others held when we wanted to say so
         self._strange: dict[int, str] = {}  # tasks of claimed jobs that the application does not know
         self._recalled = False
         self._ended = False
@@ -267,6 +268,9 @@ class Worker:
             return
         self._house_at = now + self.settings.poll
         self.appetite.look_again()
+        if self._unbegun:
+            self.ledger.do(begin, self.id, sorted(self._unbegun))
+            self._unbegun = set()
         seen = self.house.tick(now, self.id, self._in_hand, self.crew.long_held(now))
         self.appetite.see(seen.queues)
         self.crew.cancel(seen.to_cancel)
@@ -325,9 +329,9 @@ class Worker:
     def _exchange(self, wants: Sequence[Want], room: Mapping[int, int]) -> Exchanged:
         try:
             try:
-                return self.ledger.do(exchange, self.id, self._pending, wants, room)
+                return self.ledger.do(exchange, self.id, self._pending, wants, room, self._meet)
             except (SomeRefused, SomeTwice):
-                return self.ledger.do(exchange, self.id, self._pending.spelled_out(), wants, room)
+                return self.ledger.do(exchange, self.id, self._pending.spelled_out(), wants, room, self._meet)
         except Unavailable:
             raise
         except DatabaseError:
@@ -364,17 +368,12 @@ class Worker:
         if not taken.jobs:
             return
         assert taken.claim is not None
-        self._learn(taken.kinds)
         self.crew.accept(taken.claim, len(taken.jobs))
         jobs = self._turn_away(taken)
         self.crew.give(taken.claim, self.appetite.in_turn(jobs, taken.kinds), taken.kinds)
         if SYNC in more:
             self.crew.grow()
         self._put_off(kind for kind in taken.kinds if kind.task_id in self._strange)
-        new = {run for kind in taken.kinds if (run := kind.origin.run_id) is not None} - self._begun
-        if new:
-            self.ledger.do(begin, self.id, sorted(new))
-            self._begun = self._begun & self.crew.known.runs.keys() | new
 
     def _grow(self) -> None:
         """All children are busy: one more, if there may be and if there is work for it."""
@@ -384,20 +383,23 @@ class Worker:
             else:
                 self.appetite.look.discard(SYNC)
 
-    def _learn(self, kinds: Collection[Kind]) -> None:
-        """Reads what is not known yet about these jobs' tasks, runs and stages."""
+    def _meet(self, tx: Tx, kinds: Collection[Kind]) -> None:
+        """Reads what is not known yet about the tasks, runs and stages of jobs just taken; their runs have begun now."""
         known = self.crew.known
         tasks = {kind.task_id for kind in kinds} - known.tasks.keys()
         runs = {run for kind in kinds if (run := kind.origin.run_id) is not None} - known.runs.keys()
         stages = {stage for kind in kinds if (stage := kind.origin.stage_id) is not None} - known.stages.keys()
-        if not (tasks or runs or stages):
-            return
         if len(known.runs) > _MOST_KNOWN:
             self.crew.forget_idle_runs()
-        with self.ledger.reading() as tx:
+            runs = {run for kind in kinds if (run := kind.origin.run_id) is not None} - known.runs.keys()
+            stages = {stage for kind in kinds if (stage := kind.origin.stage_id) is not None} - known.stages.keys()
+        if tasks:
             known.tasks.update(read.task_infos(tx, tasks))
-            known.runs.update(read.run_infos(tx, runs))
+        if stages:
             known.stages.update(read.stage_infos(tx, stages))
+        if runs:
+            known.runs.update(read.run_infos(tx, runs))
+            self._unbegun.update(begin_free(tx, sorted(runs)))
 
     def _turn_away(self, taken: Taken) -> list[Claimed]:
         """Jobs of stopped runs end here; those of tasks that this application does not know go back for a while."""

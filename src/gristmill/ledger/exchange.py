@@ -5,14 +5,14 @@ One commit instead of three: on both databases the commit is what costs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
 from gristmill.ledger import flow
-from gristmill.ledger.claim import Taken, Want, may_start, take
+from gristmill.ledger.claim import Kind, Taken, Want, may_start, take
 from gristmill.ledger.emit import Added, Emission, Refusal, add_items
 from gristmill.ledger.finish import Completed, Outcome, Verdict, forget_claims, runs_of, settle
 from gristmill.ledger.hold import hold
@@ -54,10 +54,19 @@ class Exchanged(NamedTuple):
     taken: Taken | None  # None: nothing was asked for
 
 
+def _nothing(tx: Tx, kinds: Collection[Kind]) -> None: ...
+
+
 @repeatable  # outcomes are fenced, batches of items numbered, and claims that nobody knows of are released as strays
 def exchange(
-    tx: Tx, worker: int, batch: Batch, wants: Sequence[Want] = (), room: Mapping[int, int] = MappingProxyType({})
+    tx: Tx,
+    worker: int,
+    batch: Batch,
+    wants: Sequence[Want] = (),
+    room: Mapping[int, int] = MappingProxyType({}),
+    meet: Callable[[Tx, Collection[Kind]], None] = _nothing,
 ) -> Exchanged:
+    """`meet` is called with the kinds of the jobs that were taken, to read here what it does not know of them."""
     hold(tx, worker, leased=bool(wants))
     runs = flow.lock_runs(tx, {e.run for e in batch.emissions} | runs_of(batch.outcomes, batch.completed))
     refused_items, started = _add_items(tx, worker, batch, runs, wants, room) if batch.emissions else ({}, [])
@@ -68,6 +77,8 @@ def exchange(
     late = settle(tx, worker, outcomes, batch.completed, runs) if outcomes or batch.completed else []
     forget_claims(tx, worker, batch.ended_claims)
     taken = take(tx, worker, wants, room, started) if wants else None
+    if taken and taken.kinds:
+        meet(tx, taken.kinds)
     return Exchanged(refused_items, late, taken)
 
 

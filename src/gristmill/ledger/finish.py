@@ -158,6 +158,11 @@ _FORGET = Sql("DELETE FROM gm_claim WHERE id {in ids} AND worker_id = :worker")
 _BEGIN_RUNS = Sql(
     f"UPDATE gm_run SET state = {State.IN_PROGRESS:d}, started_at = {{now}} WHERE id {{in ids}} AND state = {State.QUEUED:d}"
 )
+_BEGIN_FREE_RUNS = Sql(
+    f"UPDATE gm_run SET state = {State.IN_PROGRESS:d}, started_at = {{now}} WHERE id {{one_of SELECT id FROM gm_run"
+    f" WHERE id {{in ids}} AND state = {State.QUEUED:d} ORDER BY id {{skip}}}}"
+)
+_STILL_QUEUED = Sql(f"SELECT id FROM gm_run WHERE id {{in ids}} AND state = {State.QUEUED:d}")
 _PROGRESS = Sql("UPDATE gm_job SET progress = f.done FROM {rows f: job bigint, number int, done text} WHERE " + _FENCE)
 
 
@@ -240,6 +245,13 @@ def begin(tx: Tx, worker: int, runs: Sequence[int]) -> None:
     hold(tx, worker)
     locked = flow.lock_runs(tx, runs)
     begin_runs(tx, [run.id for run in locked.values() if run.state == State.QUEUED])
+
+
+def begin_free(tx: Tx, runs: Sequence[int]) -> list[int]:
+    """The same for a transaction that holds locks on jobs, and so must not wait for runs. Says which others hold just now."""
+    if tx.run(_BEGIN_FREE_RUNS, ids=runs) == len(runs):
+        return []
+    return [run for (run,) in tx.tuples(_STILL_QUEUED, ids=runs)]
 
 
 def begin_runs(tx: Tx, runs: Sequence[int]) -> None:

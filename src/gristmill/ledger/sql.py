@@ -16,7 +16,8 @@ from typing import Any
 
 import orjson
 
-_FRAGMENT = re.compile(r"\{rows (?P<rows>\w+): (?P<columns>[^}]+)\}|\{in (?P<in>\w+)\}|\{one_of (?P<sub>[^}]+)\}")
+_IN = re.compile(r"\{in (?P<in>\w+)\}")
+_FRAGMENT = re.compile(r"\{rows (?P<rows>\w+): (?P<columns>[^}]+)\}|\{one_of (?P<sub>[^}]+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 
 _WORDS = {
@@ -66,16 +67,18 @@ class _Compiled:
         self.postgres = dialect == "postgresql"
         for word, meaning in _WORDS[dialect].items():
             text = text.replace(word, meaning)
-        text = _FRAGMENT.sub(self._fragment, text)
+        text = _FRAGMENT.sub(self._fragment, _IN.sub(self._list, text))
         self.needs_now = bool(re.search(r":now\b", text))
         if self.postgres:
             text = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
         self.sql = text
 
+    def _list(self, match: re.Match[str]) -> str:
+        name = match["in"]
+        self.lists.append(name)
+        return f"= ANY(:{name}::bigint[])" if self.postgres else f"IN (SELECT value FROM json_each(:{name}))"
+
     def _fragment(self, match: re.Match[str]) -> str:
-        if name := match["in"]:
-            self.lists.append(name)
-            return f"= ANY(:{name}::bigint[])" if self.postgres else f"IN (SELECT value FROM json_each(:{name}))"
         if select := match["sub"]:
             return f"= ANY(ARRAY({select}))" if self.postgres else f"IN ({select})"
         name, columns = match["rows"], [c.split() for c in match["columns"].split(",")]

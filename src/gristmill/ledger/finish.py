@@ -248,7 +248,7 @@ def begin(tx: Tx, worker: int, runs: Sequence[int]) -> None:
 
 
 def begin_free(tx: Tx, runs: Sequence[int]) -> list[int]:
-    """The same for a transaction that holds locks on jobs, and so must not wait for runs. Says which others hold just now."""
+    """The same for a transaction that holds locks on jobs, and so must not wait. Says which runs others hold just now."""
     if tx.run(_BEGIN_FREE_RUNS, ids=runs) == len(runs):
         return []
     return [run for (run,) in tx.tuples(_STILL_QUEUED, ids=runs)]

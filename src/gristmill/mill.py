@@ -8,7 +8,9 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,6 +27,8 @@ from gristmill.settings import database_url, worker_settings
 from gristmill.states import State, UniqueScope
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from gristmill.delivery.database import database_delivery
     from gristmill.housekeeping import sweep_run
     from gristmill.ledger import names, queues, read, start, stop
@@ -53,6 +57,7 @@ def _load() -> None:
 
 log = logging.getLogger("gristmill.mill")
 
+Do = Callable[..., Any]  # runs a verb in some transaction
 _BOUND = re.compile(r":(\w+)")
 _SCOPES = {"unfinished": UniqueScope.UNFINISHED, "queued": UniqueScope.QUEUED}
 
@@ -122,27 +127,32 @@ class Mill:
         args: Mapping[str, Any] | None = None,
         priority: Priority | str = Priority.NORMAL,
         if_active: IfActive | str = "join",
+        connection: Connection | None = None,
     ) -> Run:
-        """Starts a run of a pipeline for a subject. With a run active: joins it, waits behind it, or refuses."""
+        """Starts a run of a pipeline for a subject. With a run active: joins it, waits behind it, or refuses.
+
+        With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
+        """
         if not isinstance(pipeline, str | Pipeline):
             raise Invalid(f"{pipeline!r} is not a pipeline; give a Pipeline, or the name of one")
         flow = self.registry.pipeline(pipeline.name if isinstance(pipeline, Pipeline) else pipeline)
         check_key(subject, "subject")
         text = encode(flow.check_args(_arguments(args)), "the run's arguments")
         level = Priority.of(priority)
-        started = self.ledger.do(
+        do = self._doing(connection)
+        started = do(
             start.start,
             flow.name,
             subject,
             text,
             int(level),
-            self._plan(flow),
+            self._plan(flow, do),
             _choice(IfActive, if_active, "if_active"),
         )
         if started.raised and level < Priority.LOW:
-            while self.ledger.do(start.raise_jobs, started.run_id, int(level)):
+            while do(start.raise_jobs, started.run_id, int(level)):
                 pass
-        run = self.run(started.run_id)
+        run = self.run(started.run_id) if connection is None else do(read.run, started.run_id)
         if args and not started.created and run.args != orjson.loads(text):
             words = "run %d of %s %r goes on with its own arguments; those given now are ignored"
             log.warning(words, run.id, flow.name, subject)
@@ -161,17 +171,22 @@ class Mill:
         unique_scope: str = "unfinished",
         timeout: float | None = None,
         retries: Retries | int | None = None,
+        connection: Connection | None = None,
     ) -> Job:
-        """Adds a job on its own. With `unique`, a twin that is unfinished (or `queued`) is returned instead."""
+        """Adds a job on its own. With `unique`, a twin that is unfinished (or `queued`) is returned instead.
+
+        With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
+        """
         registered = self._task(task)
         if unique_scope not in _SCOPES:
             raise Invalid(f"unknown unique_scope {unique_scope!r}{did_you_mean(unique_scope, _SCOPES)}")
         if unique is not None:
             unique = f"{registered.name}:{check_key(unique, 'unique key')}"
-        number, created = self.ledger.do(
+        do = self._doing(connection)
+        number, created = do(
             start.enqueue,
             NewJob(
-                *self._how(registered, queue, timeout, retries),
+                *self._how(registered, queue, timeout, retries, do),
                 int(Priority.of(priority)),
                 encode(registered.parameters.check(_arguments(args)), "the job's arguments"),
                 None if at is None else _moment(at),
@@ -180,7 +195,8 @@ class Mill:
                 int(_SCOPES[unique_scope]) if unique else None,
             ),
         )
-        return Job(**{**vars(self.job(number)), "created": created})
+        job = self.job(number) if connection is None else do(read.job, number)
+        return Job(**{**vars(job), "created": created})
 
     def enqueue_many(
         self,
@@ -208,20 +224,37 @@ class Mill:
             )
         return registered
 
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """`with mill.transaction() as connection:` one transaction for an application's own tables (in the same database)
+        and for jobs and runs asked for with `connection=`. It commits at the end of the block, or not at all."""
+        return self.ledger.transaction()
+
+    def _doing(self, connection: Connection | None) -> Do:
+        """How to run a verb: in a transaction of its own, or in the caller's."""
+        if connection is None:
+            return self.ledger.do
+        self.ledger.check_guest(connection)
+        return partial(self.ledger.join, connection)
+
     def _how(
-        self, task: Task[Any, Any], queue: str | None, timeout: float | None, retries: Retries | int | None
+        self,
+        task: Task[Any, Any],
+        queue: str | None,
+        timeout: float | None,
+        retries: Retries | int | None,
+        do: Do | None = None,
     ) -> tuple[int, int, int]:
         """(task, queue, pool) of a job, by number."""
         policy = Retries(retries) if isinstance(retries, int) else retries
         spec = task.spec(timeout=check_timeout(timeout, f"task {task.name!r}"), retries=policy)
-        return self._task_id(task, spec), self._queue_id(queue or task.queue), int(task.is_async)
+        return self._task_id(task, spec, do), self._queue_id(queue or task.queue, do), int(task.is_async)
 
-    def _plan(self, pipeline: Pipeline) -> list[PlannedStage]:
+    def _plan(self, pipeline: Pipeline, do: Do | None = None) -> list[PlannedStage]:
         return [
             PlannedStage(
                 stage.stage_name,
-                self._task_id(stage, stage.spec()),
-                self._queue_id(stage.queue),
+                self._task_id(stage, stage.spec(), do),
+                self._queue_id(stage.queue, do),
                 int(stage.is_async),
                 stage.each,
                 stage.gate,
@@ -232,23 +265,37 @@ class Mill:
             for stage in pipeline.ordered()
         ]
 
-    def _task_id(self, task: Task[Any, Any], spec: Mapping[str, Any]) -> int:
+    def _task_id(self, task: Task[Any, Any], spec: Mapping[str, Any], do: Do | None = None) -> int:
         key = (task.name, orjson.dumps(spec).decode())
-        if key not in self._task_ids:
-            self._task_ids.update(self.ledger.do(names.add_tasks, [key]))
-        return self._task_ids[key]
+        if key in self._task_ids:
+            return self._task_ids[key]
+        naming = self._naming(do)
+        found: dict[tuple[str, str], int] = naming(names.add_tasks, [key])
+        if naming == self.ledger.do:
+            self._task_ids.update(found)
+        return found[key]
 
-    def _queue_id(self, name: str) -> int:
+    def _queue_id(self, name: str, do: Do | None = None) -> int:
         """A queue must be one that a task names, or that was made by `set_queue`: a typo is not a new queue."""
-        if name not in self._queue_ids:
-            declared = self.registry.queues()
-            with self.ledger.reading() as tx:
-                self._queue_ids = names.queues(tx)
-            if name not in self._queue_ids:
-                if name not in declared:
-                    raise NotFound(f"unknown queue {name!r}{did_you_mean(name, declared | self._queue_ids.keys())}")
-                self._queue_ids = self.ledger.do(names.add_queues, declared)
-        return self._queue_ids[name]
+        if name in self._queue_ids:
+            return self._queue_ids[name]
+        naming = self._naming(do)
+        declared = self.registry.queues()
+        found: dict[str, int] = naming(names.queues)
+        if name not in found:
+            if name not in declared:
+                raise NotFound(f"unknown queue {name!r}{did_you_mean(name, declared | found.keys())}")
+            found = naming(names.add_queues, declared)
+        if naming == self.ledger.do:
+            self._queue_ids = found
+        return found[name]
+
+    def _naming(self, do: Do | None) -> Do:
+        """Names are added in a transaction of their own: nobody should wait for the caller's. But SQLite has one at a time.
+
+        What the caller may still undo is not remembered.
+        """
+        return do if do is not None and self.ledger.is_sqlite else self.ledger.do
 
     # ---- acting
 

@@ -316,8 +316,8 @@ class Crew:
                 case ["gone"]:
                     self._bury(child)
                 case _:
-                    # The oldest that it holds is the one that it is on; its status may be garbled too.
-                    culprit = None if child.is_async else next(iter(child.held), None)
+                    current = child.current()
+                    culprit = current[0] if current else None if child.is_async else next(iter(child.held), None)
                     self._doom(child, culprit, Verdict.CRASH, "what its process said made no sense")
                     self._bury(child)
                     return

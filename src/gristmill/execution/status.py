@@ -15,11 +15,13 @@ _CURRENT = struct.Struct("=qd")  # job id (0: none), its start on the monotonic 
 _LEASE = struct.Struct("=d")  # the monotonic time at which the child must be gone, unless it is renewed
 _LEASE_AT = 16
 _SIZE = 64
+_FAR = 1 << 20  # where a job that writes to every descriptor that it finds does no harm
 
 
 def make_file() -> int:
     with tempfile.TemporaryFile(prefix="gristmill-") as file:
         file.truncate(_SIZE)
+        file.seek(_FAR)
         return os.dup(file.fileno())
 
 

@@ -69,9 +69,8 @@ class _Compiled:
             text = text.replace(word, meaning)
         text = _FRAGMENT.sub(self._fragment, _IN.sub(self._list, text))
         self.needs_now = bool(re.search(r":now\b", text))
-        if self.postgres:
-            text = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
-        self.sql = text
+        self.named = _PARAMETER.sub(r":\1 ", text)  # as SQLAlchemy's text() reads it: not before "::"
+        self.sql = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%")) if self.postgres else text
 
     def _list(self, match: re.Match[str]) -> str:
         name = match["in"]

@@ -23,7 +23,7 @@ from gristmill.clock import Clock
 from gristmill.errors import DatabaseError, Invalid, SchemaMismatch, Unavailable
 from gristmill.ledger.schema import REVISION, VERSION_TABLE
 from gristmill.ledger.sql import Sql
-from gristmill.ledger.tx import DELAYED, Tx
+from gristmill.ledger.tx import DELAYED, GuestTx, Tx
 
 __all__ = ["DELAYED", "Ledger", "Tx", "repeatable"]  # and what is defined here
 P = ParamSpec("P")
@@ -121,6 +121,44 @@ class Ledger:
             self.announcer.after_commit(tx.rung)
         return result
 
+    def join(self, connection: Connection, verb: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs one verb in the caller's transaction: it takes effect if and when that commits."""
+        tx = GuestTx(connection, self.now())
+        try:
+            result = verb(tx, *args, **kwargs)
+            if tx.rung and self.announcer:
+                self.announcer.before_commit(tx, tx.rung)
+        except exc.DBAPIError as error:
+            raise _explained(error, self.url) from error
+        connection.info.setdefault(_RUNG, set()).update(tx.rung)
+        return result
+
+    def check_guest(self, connection: Connection) -> None:
+        """Refuses a connection whose transaction cannot hold this ledger's rows."""
+        if connection.dialect.name != self.engine.dialect.name:
+            raise Invalid(f"the connection is to {connection.dialect.name}, the ledger is {shown(self.url)}")
+        if self.is_sqlite and connection.engine is not self.engine:
+            raise Invalid("on SQLite, the connection must come from `with mill.transaction() as connection:`")
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction for an application's own tables and for `join`; it commits at the end of the block."""
+        with _connected(self.engine, self.url) as connection:
+            connection.info[_RUNG] = set()
+            with _turn(connection):
+                try:
+                    if self.is_sqlite:
+                        connection.exec_driver_sql("BEGIN IMMEDIATE")
+                    yield connection
+                    connection.commit()
+                except exc.DBAPIError as error:
+                    raise _explained(error, self.url) from error
+                finally:
+                    _rollback(connection)
+            rung = connection.info.pop(_RUNG)
+        if rung and self.announcer:
+            self.announcer.after_commit(rung)
+
     def _committed(self, xid: object) -> bool:
         """What became of a transaction whose COMMIT got no answer: PostgreSQL remembers."""
         deadline = time.monotonic() + _RESOLVE_FOR
@@ -190,6 +228,7 @@ class Ledger:
                 _rollback(connection)
 
 
+_RUNG = "gristmill_rung"  # where a connection remembers what to ring for once its transaction has committed
 _READ = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on"
 _XID = Sql("SELECT pg_current_xact_id()::text")
 _FATE = Sql("SELECT pg_xact_status(:xid::xid8)")

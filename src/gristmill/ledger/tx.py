@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, exc
+from sqlalchemy import Connection, exc, text
 
 from gristmill.ledger.sql import Sql
 
@@ -114,6 +114,29 @@ class Tx:
             raise exc.DBAPIError.instance(
                 statement, None, error, base, connection_invalidated=gone, dialect=dialect
             ) from error
+
+
+class GuestTx(Tx):
+    """A caller's own transaction, on whatever driver it has: statements go through SQLAlchemy. The caller commits it."""
+
+    def __init__(self, connection: Connection, now: int | None) -> None:
+        self.connection = connection
+        self.dialect = connection.dialect.name
+        self.now = now
+        self.rung = set()
+
+    def execute(self, sql: Sql, **given: Any) -> Any:
+        compiled = sql.compiled(self.dialect)
+        if compiled.needs_now:
+            given["now"] = self.now
+        return self.connection.execute(text(compiled.named), compiled.parameters(given))
+
+    def all(self, sql: Sql, **given: Any) -> list[Any]:
+        rows: list[Any] = self.execute(sql, **given).all()
+        return rows
+
+    def tuples(self, sql: Sql, **given: Any) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self.all(sql, **given)]
 
 
 @lru_cache(maxsize=500)

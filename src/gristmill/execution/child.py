@@ -91,9 +91,11 @@ class Child:
     def ledger(self) -> Ledger:
         """Opened only when a job's code asks."""
         if self._ledger is None:
+            from gristmill.delivery.database import database_delivery
             from gristmill.ledger.store import Ledger
 
             self._ledger = Ledger(self.database)
+            self._ledger.announcer = database_delivery(self._ledger)
         return self._ledger
 
     def context(self, given: Given, started: float) -> Context:

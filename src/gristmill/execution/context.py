@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from gristmill.binding import encode
 from gristmill.errors import Invalid
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from gristmill.ledger.store import Ledger
     from gristmill.model import Stage
 
@@ -48,6 +53,7 @@ class Context:
     _noticed = False  # and its function has seen that
     _told: _Told | None = None
     _cancel: Callable[[], object] | None = None  # an async job is told at once
+    _finished = False  # it has ended itself, in a transaction of its own
 
     def __init__(
         self,
@@ -155,6 +161,39 @@ class Context:
 
         with self._open().reading() as tx:
             return run(tx, self._run()).stage(stage)
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """`with ctx.transaction() as connection:` a transaction on the ledger's database, committed at its end."""
+        return self._open().transaction()
+
+    @contextlib.contextmanager
+    def finish(self, connection: Connection, result: Any = None) -> Iterator[bool]:
+        """`with ctx.finish(connection, result) as mine:` this job ends in that transaction, with whatever else that holds.
+
+        `mine` is False if another attempt has the job by now; then write nothing. From here until the commit nobody else
+        can end a job of the same run, so do this last.
+        """
+        from gristmill.ledger.finish import Outcome, Verdict
+        from gristmill.ledger.own import finish_own, lock_own
+
+        if self._common.stage_row is not None and self._common.stage_row[2]:
+            raise Invalid("a stage that gives items to others cannot end itself: its last items go with its end")
+        ledger = self._open()
+        ledger.check_guest(connection)
+        text = None if result is None else encode(result, "the result")
+        worker = ledger.join(connection, lock_own, self.job, self.attempt)
+        yield worker is not None
+        if worker is not None:
+            ran = int((time.monotonic() - self._started) * 1e6) + 1
+            outcome = Outcome(self.job, self.attempt, self.run, Verdict.COMPLETED, text, ran)
+            ledger.join(connection, finish_own, worker, outcome)
+            self._finished = True
+
+    def _has_ended(self) -> bool:
+        from gristmill.ledger.own import has_ended
+
+        with self._open().reading() as tx:
+            return has_ended(tx, self.job)
 
     def _open(self) -> Ledger:
         if self._host is None:

@@ -16,7 +16,7 @@ from orjson import Fragment
 
 from gristmill.execution.child import LEASE_OVER
 from gristmill.execution.children import Child, Held
-from gristmill.execution.run import Report
+from gristmill.execution.run import WRITTEN, Report
 from gristmill.ledger.claim import Claimed, Kind
 from gristmill.ledger.emit import Emission, Refusal
 from gristmill.ledger.exchange import Batch, refused
@@ -340,7 +340,12 @@ class Crew:
     def _hear_others(self, child: Child, reports: Sequence[Sequence[Any]]) -> None:
         for report in reports:
             held = child.held.pop(report[0], None)
-            if held is not None:
+            if held is None:
+                continue
+            if report[2] == WRITTEN:
+                self._timed_out.discard(report[0])
+                self._ended(held[1], 1)
+            else:
                 self._end(held[1], self._outcome(held, Report(*report)))
 
     def _learn(self, child: Child, jobs: int, seconds: float) -> None:

@@ -41,6 +41,8 @@ Ended = tuple[Report, float]  # what a report says, and when the job started
 
 def succeeded(ctx: Context, value: Any, items: Any = None) -> Plain | Ended:
     """The report of a function that returned; most say only that, and there may be 100,000 a second."""
+    if ctx._finished:
+        return finished(ctx)
     if ctx._noticed:
         return cancelled(ctx)
     result = None if value is None else encode(value, "the result")
@@ -50,6 +52,16 @@ def succeeded(ctx: Context, value: Any, items: Any = None) -> Plain | Ended:
     verdict = "completed_with_errors" if failed else "completed"
     reason = f"{len(failed)} failed: {', '.join(list(failed)[:5])}" if failed else None
     return Report(ctx.job, ctx.attempt, verdict, result, 0, ctx._snapshot(), reason, items=items), ctx._started
+
+
+WRITTEN = "written"  # instead of a verdict: the job's end is in the ledger already
+
+
+def finished(ctx: Context) -> Ended:
+    """The report of a function that ended its job itself, once that is committed."""
+    if not ctx._has_ended():
+        raise Invalid("ctx.finish() was called, but its transaction was not committed")
+    return Report(ctx.job, ctx.attempt, WRITTEN), ctx._started
 
 
 def cancelled(ctx: Context) -> Ended:

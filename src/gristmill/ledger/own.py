@@ -1,0 +1,41 @@
+"""A job that ends itself in its application's transaction: its result and the application's rows in one commit."""
+
+from __future__ import annotations
+
+from gristmill.errors import NotYours
+from gristmill.ledger import flow
+from gristmill.ledger.finish import Outcome, settle
+from gristmill.ledger.hold import hold
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.tx import Tx
+from gristmill.states import TERMINAL, State
+
+_HOLDER = Sql(
+    f"SELECT worker_id, run_id FROM gm_job WHERE id = :job AND attempt = :attempt AND state = {State.IN_PROGRESS:d}"
+)
+_LOCK = Sql(_HOLDER.text + " {lock}")
+_STATE = Sql("SELECT state FROM gm_job WHERE id = :job")
+
+
+def lock_own(tx: Tx, job: int, attempt: int) -> int | None:
+    """Locks a job (its worker and run before it) for its own attempt; says whose it is. None: not this attempt's now."""
+    row = tx.one(_HOLDER, job=job, attempt=attempt)
+    if row is None:
+        return None
+    try:
+        hold(tx, row.worker_id)
+    except NotYours:
+        return None
+    flow.lock_runs(tx, [row.run_id])
+    locked = tx.one(_LOCK, job=job, attempt=attempt)
+    return None if locked is None else int(locked.worker_id)
+
+
+def finish_own(tx: Tx, worker: int, outcome: Outcome) -> None:
+    """The end of a job that `lock_own` has locked in this transaction."""
+    if settle(tx, worker, [outcome]):
+        raise NotYours(f"job {outcome.job} was not this attempt's any more")
+
+
+def has_ended(tx: Tx, job: int) -> bool:
+    return tx.value(_STATE, job=job) in TERMINAL

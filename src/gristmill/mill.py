@@ -318,6 +318,13 @@ class Mill:
         self._act(dry_run, stop.requeue_job, job, by=by or who())
         return self.job(job)
 
+    def forget(self, pipeline: Pipeline | str, subject: str, stage: str | None = None, *, by: str | None = None) -> int:
+        """Forgets what was done before, so that the next run of a subject skips nothing as unchanged; says how much."""
+        flow = self.registry.pipeline(pipeline.name if isinstance(pipeline, Pipeline) else pipeline)
+        if stage is not None and stage not in flow.stages:
+            raise Invalid(f"pipeline {flow.name!r} has no stage {stage!r}{did_you_mean(stage, flow.stages)}")
+        return self.ledger.do(stop.forget_done, flow.name, subject, stage, by=by or who())
+
     def _act(self, dry_run: bool, verb: Callable[..., object], number: int, **options: Any) -> None:
         if not dry_run:
             self.ledger.do(verb, number, **options)

@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from gristmill.binding import encode
-from gristmill.errors import Invalid
+from gristmill.errors import Invalid, Skip
+from gristmill.settings import KEY_LIMIT
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -53,6 +54,7 @@ class Context:
     _noticed = False  # and its function has seen that
     _told: _Told | None = None
     _cancel: Callable[[], object] | None = None  # an async job is told at once
+    _fingerprint: str | None = None  # of what it is doing, if that can be told
     _finished = False  # it has ended itself, in a transaction of its own
 
     def __init__(
@@ -162,6 +164,24 @@ class Context:
         with self._open().reading() as tx:
             return run(tx, self._run()).stage(stage)
 
+    def skip_unchanged(self, *fingerprint: str | int) -> None:
+        """Ends this item `skipped` if its last success had the same fingerprint: a hash of what goes in, and the version
+        of what is done to it. Otherwise the fingerprint is kept with this success."""
+        from gristmill.ledger.done import done_before
+
+        if not fingerprint or not all(isinstance(part, str | int) for part in fingerprint):
+            raise Invalid(f"a fingerprint is text (a hash, a version): not {fingerprint!r:.80}")
+        if self.pipeline is None or self.subject is None or self.stage is None:
+            raise Invalid("a job on its own belongs to no subject, so it cannot be unchanged")
+        words = storable(":".join(map(str, fingerprint)))
+        if len(words) > KEY_LIMIT:
+            raise Invalid(f"a fingerprint has at most {KEY_LIMIT} characters, this one {len(words)}: give a hash")
+        with self._open().reading() as tx:
+            run = done_before(tx, self.pipeline, self.subject, self.stage, self.key or "", words)
+        if run is not None:
+            raise Skip(f"unchanged since run {run}")
+        self._fingerprint = words
+
     def transaction(self) -> AbstractContextManager[Connection]:
         """`with ctx.transaction() as connection:` a transaction on the ledger's database, committed at its end."""
         return self._open().transaction()
@@ -185,7 +205,7 @@ class Context:
         yield worker is not None
         if worker is not None:
             ran = int((time.monotonic() - self._started) * 1e6) + 1
-            outcome = Outcome(self.job, self.attempt, self.run, Verdict.COMPLETED, text, ran)
+            outcome = Outcome(self.job, self.attempt, self.run, Verdict.COMPLETED, text, ran, fingerprint=self._fingerprint)
             ledger.join(connection, finish_own, worker, outcome)
             self._finished = True
 

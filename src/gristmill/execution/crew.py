@@ -385,6 +385,7 @@ class Crew:
             report.traceback,
             report.log,
             report.delay if verdict is Verdict.LATER else 0.0,
+            fingerprint=report.fingerprint,
         )
 
     def _hear_items(self, child: Child, job: int, attempt: int, number: int, items: Any) -> None:

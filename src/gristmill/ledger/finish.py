@@ -17,6 +17,7 @@ import orjson
 from gristmill.clock import micros
 from gristmill.ledger import flow
 from gristmill.ledger.claim import FREE_KEYS, Origin
+from gristmill.ledger.done import remember
 from gristmill.ledger.hold import hold
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
@@ -60,6 +61,7 @@ class Outcome(NamedTuple):
     log: str | None = None
     delay: float = 0.0  # seconds, for LATER
     alone: bool = False  # suspected of a crash: next time without bystanders
+    fingerprint: str | None = None  # of what it did, if it completed: the same again need not be done
 
 
 # A plain completion travels as a row, not as an Outcome, because there may be 100,000 a second.
@@ -236,6 +238,8 @@ def _settle_others(
         done.add(job)
         tx.ring(queue, delayed=run_at is not None)
     _keep_attempts(tx, worker, [o for o in outcomes if o.job in done and _noteworthy(o)])
+    completed = [o for o in outcomes if o.verdict is Verdict.COMPLETED and o.job in done]
+    remember(tx, [(o.job, o.fingerprint) for o in completed if o.fingerprint is not None])
     _end_runs(tx, [o for o in outcomes if o.verdict is Verdict.END_RUN and o.job in done])
     return [o.job for o in outcomes if o.job not in done]
 

@@ -263,6 +263,18 @@ attempt = Table(
     Column("ended_at", BigInteger, nullable=False),
 )
 
+# The fingerprint of each item's last success: what an unchanged item is skipped by. It outlives the runs.
+done = Table(
+    "gm_done",
+    metadata,
+    Column("subject_id", BigInteger, ForeignKey("gm_subject.id", ondelete="CASCADE"), primary_key=True),
+    Column("stage", Text, primary_key=True),
+    Column("key", Key, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("run_id", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+
 audit = Table(
     "gm_audit",
     metadata,

@@ -9,7 +9,7 @@ import orjson
 from sqlalchemy.exc import IntegrityError
 
 from gristmill.errors import NotFound, Refused
-from gristmill.ledger import flow
+from gristmill.ledger import done, flow
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.start import TWIN
 from gristmill.ledger.store import Tx
@@ -59,6 +59,13 @@ _CLOSE_ALL = Sql(
 
 def audit(tx: Tx, who: str, verb: str, target: str, **detail: Any) -> None:
     tx.run(_AUDIT, who=who, verb=verb, target=target, detail=orjson.dumps(detail).decode())
+
+
+def forget_done(tx: Tx, pipeline: str, subject: str, stage: str | None, *, by: str) -> int:
+    """Forgets the fingerprints of a subject (or of one stage of it)."""
+    forgotten = done.forget(tx, pipeline, subject, stage)
+    audit(tx, by, "forget", f"{pipeline} {subject}", stage=stage, forgotten=forgotten)
+    return forgotten
 
 
 def cancel_run(tx: Tx, run: int, *, by: str, reason: str | None = None) -> None:

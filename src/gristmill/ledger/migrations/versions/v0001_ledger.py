@@ -299,6 +299,17 @@ def upgrade() -> None:
         sa.UniqueConstraint("run_id", "name", name="gm_stage_once"),
     )
     op.create_table(
+        "gm_done",
+        sa.Column("subject_id", sa.BigInteger(), nullable=False),
+        sa.Column("stage", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False),
+        sa.Column("fingerprint", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.BigInteger(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["subject_id"], ["gm_subject.id"], ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("subject_id", "stage", "key"),
+    )
+    op.create_table(
         "gm_edge",
         sa.Column("upstream_id", sa.BigInteger(), nullable=False),
         sa.Column("downstream_id", sa.BigInteger(), nullable=False),
@@ -314,6 +325,7 @@ def downgrade() -> None:
     for name in reversed(_views()):
         op.execute(f"DROP VIEW {name}")
     op.drop_table("gm_edge")
+    op.drop_table("gm_done")
     op.drop_table("gm_stage")
     op.drop_index(
         "gm_run_stopping",

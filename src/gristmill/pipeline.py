@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 from gristmill.binding import Parameters
 from gristmill.errors import Invalid, did_you_mean
@@ -32,12 +32,27 @@ def check_name(name: Any, what: str) -> str:
     return name
 
 
-def check_timeout(timeout: float | None, where: str) -> float | None:
+def check_timeout(timeout: float | None, where: str, what: str = "timeout") -> float | None:
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= 31_536_000:
-        raise Invalid(f"{where}: timeout must be a number of seconds above 0, not {timeout!r}")
+        raise Invalid(f"{where}: {what} must be a number of seconds above 0, not {timeout!r}")
     return float(timeout)
+
+
+class Condition(NamedTuple):
+    """A function that says whether a job is to be done at all, and what it takes."""
+
+    fn: Callable[..., object]
+    parameters: Parameters
+
+
+def _condition(when: Callable[..., object] | None, where: str) -> Condition | None:
+    if when is None:
+        return None
+    if not callable(when) or inspect.iscoroutinefunction(when):
+        raise Invalid(f"{where}: when=… wants a plain function of the context and arguments, not {when!r}")
+    return Condition(when, Parameters(when, f"{where}, when"))
 
 
 class Task(Generic[P, R]):
@@ -53,6 +68,8 @@ class Task(Generic[P, R]):
         retries: Retries | int = 0,
         memory_mib: int | None = None,
         formerly: Sequence[str] = (),
+        when: Callable[..., object] | None = None,
+        within: float | None = None,
     ) -> None:
         if not callable(fn):
             raise Invalid(f"a task is made from a function, not from {fn!r}")
@@ -68,6 +85,8 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn)
         self.streams = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
         self.parameters = Parameters(fn, f"task {name!r}")
+        self.when = _condition(when, f"task {name!r}")
+        self.within = check_timeout(within, f"task {name!r}", "within")
         update_wrapper(self, fn)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -174,6 +193,8 @@ class Pipeline:
         retries: Retries | int = 0,
         memory_mib: int | None = None,
         formerly: Sequence[str] = (),
+        when: Callable[..., object] | None = None,
+        within: float | None = None,
     ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 
     def stage(
@@ -190,7 +211,8 @@ class Pipeline:
         """Makes a function a stage. `each=True`: one job per item that the stages before it emit.
 
         `need`: how much success it takes for the run to go on: a count (`2`) or a share (`0.5`);
-        by default one item, if there were any.
+        by default one item, if there were any. `when`: a function of the context and of arguments; where it says no, the
+        job ends `skipped`. `within`: skipped too if it was not started within so many seconds.
         """
 
         def decorate(fn: Callable[..., Any]) -> Stage[Any, Any]:
@@ -279,15 +301,18 @@ class Pipeline:
     def check_args(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """A run's arguments: each named by some stage, each of the type that every such stage wants, none missing."""
         stages = self.ordered()
-        known = {name for stage in stages for name in stage.parameters.by_name}
+        takers = [stage.parameters for stage in stages] + [stage.when.parameters for stage in stages if stage.when]
+        known = {name for taker in takers for name in taker.by_name}
         checked = dict(args)
         for name in args:
-            if name not in known and not any(s.parameters.takes_any for s in stages):
+            if name not in known and not any(taker.takes_any for taker in takers):
                 raise Invalid(f"pipeline {self.name!r} takes no argument {name!r}{did_you_mean(str(name), known)}")
         for stage in stages:
             checked = stage.parameters.check_named(checked)
             if not stage.each:
                 stage.parameters.refuse_missing(checked)
+                if stage.when:
+                    stage.when.parameters.refuse_missing(checked)
         return checked
 
 
@@ -304,6 +329,8 @@ def task(
     retries: Retries | int = 0,
     memory_mib: int | None = None,
     formerly: Sequence[str] = (),
+    when: Callable[..., object] | None = None,
+    within: float | None = None,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
 

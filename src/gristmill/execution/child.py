@@ -30,7 +30,7 @@ from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
 from gristmill.execution.frames import Unpacker, pack
 from gristmill.execution.load import load_for_child
-from gristmill.execution.run import Ended, Plain, cancelled, clean, failed, succeeded
+from gristmill.execution.run import Ended, Plain, cancelled, clean, failed, skip_unless, succeeded
 from gristmill.execution.status import Status
 from gristmill.pipeline import Registry, Task
 
@@ -241,6 +241,8 @@ def _run(child: Child, given: Given) -> Plain | Ended:
         if common.memory_mib:
             _limit_memory(common.memory_mib)
         task, arguments = child.call(given)
+        if task.when or task.within:
+            skip_unless(task, ctx)
         emitter = child.emitter(ctx)
         value = task.fn(ctx, **arguments)
         if task.streams:
@@ -401,6 +403,8 @@ async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop
         assert this is not None
         ctx._cancel = lambda: loop.call_soon_threadsafe(this.cancel)
         task, arguments = child.call(given)
+        if task.when or task.within:
+            skip_unless(task, ctx)
         emitter = child.emitter(ctx)
         called = task.fn(ctx, **arguments)
         value = await (_drain_async(called, emitter) if task.streams else called)

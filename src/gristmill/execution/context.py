@@ -209,6 +209,13 @@ class Context:
             ledger.join(connection, finish_own, worker, outcome)
             self._finished = True
 
+    def _waited(self) -> float | None:
+        """Seconds since this job was asked for; None if it was started before."""
+        from gristmill.ledger.read import waited
+
+        with self._open().reading() as tx:
+            return waited(tx, self.job)
+
     def _has_ended(self) -> bool:
         from gristmill.ledger.own import has_ended
 

@@ -31,6 +31,7 @@ _ASYNC_GRACE = 2.0  # seconds that a cancelled coroutine gets before its whole p
 _MEMORY_EVERY = 0.25
 _A_WHILE = 0.2
 _SUSPECT_WAITS = 1.0  # seconds until a suspect of a crash is claimed again, when all processes for such are taken
+_MOST_BYTES = 1 << 20  # of arguments that a child is given in advance
 _MISTRUST = 2  # a child gets at most so many times the jobs of a queue in advance as have been seen to be short
 
 
@@ -43,6 +44,7 @@ class Pace:
 
     rate: float  # jobs per second of a child
     seen: int = 0
+    size: float = 0.0  # bytes of arguments that a job has
 
     def learn(self, jobs: int, seconds: float) -> None:
         """Quickly upwards: the first job of a task often pays for imports. What is trusted grows by itself.
@@ -146,8 +148,10 @@ class Crew:
     def trusted(self, queue: int) -> int:
         """How many jobs of this queue may be claimed in advance."""
         pace = self.paces.get(queue)
-        cap = self._settings.batch * max(1, len(self._free(SYNC)))
-        return min(cap, _MISTRUST * pace.seen) if pace else 0
+        if pace is None:
+            return 0
+        each = min(self._settings.batch, int(_MOST_BYTES / max(pace.size, 1.0)) + 1)
+        return min(sum(max(0, each - len(child.held)) for child in self._free(SYNC)), _MISTRUST * pace.seen)
 
     def cost(self, queue: int) -> float:
         """Seconds that a job of this queue takes; an hour while nothing is known, so that nothing is put behind it."""
@@ -258,10 +262,17 @@ class Crew:
             return
         kinds = {kind: n for n, kind in enumerate({job.kind for job in jobs})}
         rows = [(kinds[kind], id, attempt, key, args and Fragment(args)) for id, attempt, key, args, kind in jobs]
+        self._weigh(jobs)
         child.held.update({job.id: (job, claim, now) for job in jobs})
         child.queues.update(kind.queue_id for kind in kinds)
         child.unique = child.unique or any(kind.unique_scope is not None for kind in kinds)
         child.send(["jobs", *self._new_origins(child, kinds), [self._told(kind) for kind in kinds], rows])
+
+    def _weigh(self, jobs: Sequence[Claimed]) -> None:
+        """Jobs with much to carry are not taken by the thousand. As if all were of the first one's queue."""
+        if pace := self.paces.get(jobs[0].kind.queue_id):
+            size = sum(len(job.args) for job in jobs if job.args) / len(jobs)
+            pace.size += (0.8 if size > pace.size else 0.3) * (size - pace.size)
 
     def _told(self, kind: Kind) -> tuple[Any, ...]:
         """What a child must know about jobs of a kind."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from gristmill.clock import to_datetime
+from gristmill.clock import SECOND, to_datetime
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx
@@ -336,3 +336,12 @@ def workers(tx: Tx, every: bool = False, most: int = 1000) -> list[Worker]:
 
 def run_counts(tx: Tx) -> dict[str, int]:
     return {State(row.state).word: row.n for row in tx.all(_RUN_COUNTS)}
+
+
+_WAITED = Sql("SELECT {now} - created_at FROM gm_job WHERE id = :job AND errors + crashes + timeouts + losses + returns = 0")
+
+
+def waited(tx: Tx, job: int) -> float | None:
+    """Seconds since a job was asked for; None if it was started before."""
+    micros: int | None = tx.value(_WAITED, job=job)
+    return None if micros is None else micros / SECOND

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
@@ -130,11 +131,12 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], st
     left = dict(room)
     jobs: list[Claimed] = []
     kinds: set[Kind] = {job.kind for job in started}
-    for job in started:
-        left[job.kind.pool] -= 1
+    had = Counter(job.kind.pool for job in started)  # from the first want of their pool
     empty: list[Lane] = []
     for want in wants:
-        most = min(want.most, left[want.pool])
+        got = had.pop(want.pool, 0)
+        left[want.pool] -= got
+        most = min(want.most - got, left[want.pool])
         for lane in want.lanes:
             if most <= 0:
                 break

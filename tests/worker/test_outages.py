@@ -9,11 +9,15 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from gristmill import Mill
+from gristmill.errors import Unavailable
 from gristmill.ledger.migrate import upgrade
+from gristmill.ledger.store import Ledger
 from tests import servers
 from tests.apps import everyday
 from tests.worker.cables import Cable, cable
@@ -104,6 +108,38 @@ def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_repeated(
     assert (ended.state, ended.stage("leaf").total, ended.stage("leaf").completed) == ("completed", count, count)
     assert sorted(lines(folder / "done"), key=int) == [str(n) for n in range(count)], "each ran exactly once"
     assert lines(folder / "closed") == [""]
+
+
+def undo_next_claim(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """The next transaction that takes jobs ends with an error instead of its commit."""
+    do: Any = Ledger.do
+    errors = [error]
+
+    def undoing(ledger: Ledger, verb: Any, *arguments: Any, **options: Any) -> Any:
+        def undone(*inside: Any, **more: Any) -> Any:
+            result = verb(*inside, **more)
+            if errors and getattr(getattr(result, "taken", None), "jobs", None):
+                raise errors.pop()
+            return result
+
+        return do(ledger, undone, *arguments, **options)
+
+    monkeypatch.setattr(Ledger, "do", undoing)
+
+
+class Deadlock(Exception):
+    sqlstate = "40P01"
+
+
+@pytest.mark.parametrize("error", [Unavailable("cut"), DBAPIError("", None, Deadlock())], ids=["cut", "deadlock"])
+def test_a_run_has_begun_although_the_first_claim_of_its_job_was_undone(
+    flows: Mill, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    undo_next_claim(monkeypatch, error)
+    run = flows.start("streaming", "s", args={"folder": folder})
+    with working(flows, queues=["slow"], slots=1):
+        eventually(lambda: flows.jobs(stage="drop"), "its first job runs, and has emitted something")
+        eventually(lambda: flows.run(run.id).state == "in_progress", within=3)
 
 
 def test_a_short_outage_costs_nothing(pg_mill: Mill, wire: tuple[Cable, str], folder: Path, log: Path) -> None:

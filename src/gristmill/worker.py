@@ -242,6 +242,7 @@ class Worker:
         self.crew.kill_all()
         self.crew.take()
         self._pending = Batch()
+        self._gathered_at = 0.0
         self.id = 0
 
     def _went_offline(self, now: float, error: Unavailable) -> None:
@@ -250,6 +251,7 @@ class Worker:
             log.warning("%s; trying again", error)
         self._failures += 1
         self._offline_until = now + delay
+        self._gathered_at = 0.0  # what is done waits for the database now
         self._house_at = 0.0  # strays may be in our name: a claim whose commit got no answer
         self.house.strays_possible = True
         self._hang_up()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from gristmill import Mill
 from gristmill.errors import Unavailable
+from gristmill.execution.crew import Crew
 from gristmill.ledger.migrate import upgrade
 from gristmill.ledger.store import Ledger
 from tests import servers
@@ -208,6 +210,32 @@ def test_a_worker_that_is_stopped_during_an_outage_ends(
         worker.process.terminate()
         assert worker.wait() == 0
         assert not any(map(is_running, children))
+
+
+def test_a_worker_that_gathers_completions_when_the_database_goes_away_sleeps(
+    lite: Mill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any, **__: Any) -> Any:
+        raise Unavailable("gone")
+
+    monkeypatch.setattr(Crew, "flowing", True)
+    jobs = lite.enqueue_many(everyday.add, [{"a": 1}])
+    worker = lite.worker(slots=1)
+    worker._start()
+    try:
+        while not worker.crew.batch:
+            worker._wait(worker.tick(time.monotonic()))
+        worker.appetite.look.clear()
+        assert 0 < worker.tick(time.monotonic()) <= 0.01, "it waits for more to write"
+        with monkeypatch.context() as outage:
+            outage.setattr(worker.ledger, "do", gone)
+            outage.setattr(worker.ledger, "reading", gone)
+            worker._house_at = 0.0
+            for tick in range(4):
+                assert worker.tick(time.monotonic() + tick) > 0.05
+    finally:
+        worker._finish()
+    assert lite.job(jobs[0]).state == "completed"
 
 
 # ---- the server itself

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from gristmill import Mill
+from gristmill.execution.children import Child
+from gristmill.execution.crew import Crew
 from tests.apps import everyday
 from tests.apps.typed import Page
 from tests.worker.helpers import all_end, drain, eventually, lines, working
@@ -126,3 +128,23 @@ def test_a_cancelled_job_that_does_not_stop_is_killed(lite: Mill, folder: Path, 
         (done,) = all_end(lite, job.id)
     assert done.state == "cancelled"
     assert not lines(folder / "ended")
+
+
+def test_a_cancellation_that_comes_too_late_does_not_stop_the_next_attempt(
+    lite: Mill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It crosses the report that this attempt has failed."""
+    hear = Crew.hear
+    late: list[int] = []
+
+    def hear_too_late(crew: Crew, child: Child) -> None:
+        if child.held and not late:
+            late.extend(child.held)
+            crew.cancel(late)
+        hear(crew, child)
+
+    monkeypatch.setattr(Crew, "hear", hear_too_late)
+    job = lite.enqueue(everyday.flaky, args={"failures": 1})
+    drain(lite, slots=1)
+    assert late == [job.id]
+    assert (lite.job(job.id).state, lite.job(job.id).attempt) == ("completed", 2)

@@ -477,7 +477,7 @@ class Crew:
             if now >= deadline:
                 self._timed_out.add(job)
                 child.cancelling[job] = now + _ASYNC_GRACE
-                child.send(["cancel", job])
+                child.send(["cancel", job, held[0].attempt])
                 due = min(due, now + _ASYNC_GRACE)
             else:
                 due = min(due, deadline)
@@ -530,7 +530,7 @@ class Crew:
         for child in self.children:
             for job in wanted & child.held.keys() - child.cancelling.keys():
                 child.cancelling[job] = at
-                child.send(["cancel", job])
+                child.send(["cancel", job, child.held[job][0].attempt])
 
     def recall(self) -> None:
         """Asks for all jobs that were not started."""

@@ -394,11 +394,11 @@ async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop
     _log_of_job.set(lines)
     ctx = child.context(given, time.monotonic())
     try:
-        if ctx._asked:
-            return cancelled(ctx)
         this = asyncio.current_task()
         assert this is not None
         ctx._cancel = lambda: loop.call_soon_threadsafe(this.cancel)
+        if ctx._asked:  # only now: who asks later finds whom to tell
+            return cancelled(ctx)
         task, arguments = child.call(given)
         emitter = child.emitter(ctx)
         called = task.fn(ctx, **arguments)

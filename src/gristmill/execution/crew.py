@@ -146,7 +146,7 @@ class Crew:
     def trusted(self, queue: int) -> int:
         """How many jobs of this queue may be claimed in advance."""
         pace = self.paces.get(queue)
-        cap = self._settings.batch * max(1, len(self._free(SYNC)))
+        cap = sum(min(self._settings.batch, self._jobs_left(child)) for child in self._free(SYNC))
         return min(cap, _MISTRUST * pace.seen) if pace else 0
 
     def cost(self, queue: int) -> float:
@@ -213,12 +213,10 @@ class Crew:
         mixed = any(kind.pool == ASYNC for kind in kinds)
         plain = [job for job in jobs if job.kind.pool == SYNC] if mixed else jobs
         free = self._free(SYNC)
-        for child, share in zip(free, self._dealt(plain, free), strict=True):
-            most = self._jobs_left(child)
-            self._hand(child, share[:most], claim, now)
-            self._release(claim, share[most:])
-        if not free:
-            self._release(claim, plain)
+        shares = self._dealt(plain, free)
+        for child, share in zip(free, shares, strict=True):
+            self._hand(child, share, claim, now)
+        self._release(claim, plain[sum(map(len, shares)) :])
         if mixed:
             self._give_async(claim, [job for job in jobs if job.kind.pool == ASYNC], now)
 
@@ -241,16 +239,25 @@ class Crew:
         self._hand(child, [job], claim, now)
 
     def _dealt(self, jobs: Sequence[Claimed], children: Sequence[Child]) -> list[list[Claimed]]:
-        """Each job goes to the child with the least work so far; many at once, where that comes to the same."""
+        """Each job goes to the child with the least work so far; many at once, where that comes to the same.
+
+        The last ones are left over if all children get as many as they may.
+        """
         shares: list[list[Claimed]] = [[] for _ in children]
         line = [(self._load(child), n) for n, child in enumerate(children)]
         heapq.heapify(line)
         step = max(1, len(jobs) // (8 * len(children))) if children else 1
-        for first in range(0, len(jobs), step) if line else ():
+        dealt = 0
+        while line and dealt < len(jobs):
             load, n = line[0]
-            some = jobs[first : first + step]
+            left = self._jobs_left(children[n]) - len(shares[n])
+            some = jobs[dealt : dealt + min(step, left)]
             shares[n] += some
-            heapq.heapreplace(line, (load + len(some) * self.cost(some[0].kind.queue_id), n))
+            dealt += len(some)
+            if len(some) < left:
+                heapq.heapreplace(line, (load + len(some) * self.cost(some[0].kind.queue_id), n))
+            else:
+                heapq.heappop(line)
         return shares
 
     def _hand(self, child: Child, jobs: Sequence[Claimed], claim: int, now: float) -> None:

@@ -380,6 +380,20 @@ def test_a_queue_whose_new_items_start_gets_no_more_than_its_share(opened: Open,
     play.drain(player)
 
 
+def test_only_what_is_above_the_floor_stands_in_line_before_new_items(opened: Open) -> None:
+    """Below it PostgreSQL keeps entries of jobs that are gone: to count these costs more than all else."""
+    play = opened(site())
+    player = play.player()
+    find = finding(play, player)
+    play.mill.enqueue_many(solo, [{}] * 20)
+    floor = play.value("SELECT max(ready) FROM gm_job")
+    lanes = tuple(Lane(play.queue_ids()["default"], 0, priority, floor) for priority in (0, 1, 2))
+    batch = Batch([player.batch_of(find, *MANY)])
+    taken = play.ledger.do(exchange, player.id, batch, [Want(0, 5, lanes)], {0: 5}).taken
+    assert taken is not None
+    assert [job.key for job in taken.jobs] == MANY[:5]
+
+
 HOSTILE = [
     "\\",
     "\\.",

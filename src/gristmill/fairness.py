@@ -34,7 +34,8 @@ class Shares:
         self._now = min((self._time[q] for q in weights), default=self._now)
 
     def refund(self, weights: Mapping[int, float], returned: Mapping[int, int]) -> None:
-        """Takes back starts that were booked and did not happen."""
+        """Takes back starts that were booked and did not happen; as if just now, for a queue that had no work since."""
+        self._time = {queue: max(time, self._now) for queue, time in self._time.items()}
         for queue, starts in returned.items():
             if queue in weights and queue in self._time:
                 self._time[queue] -= starts / weights[queue]

@@ -86,6 +86,7 @@ class Worker:
         os.set_blocking(self._wake, False)
         os.set_blocking(self._woken, False)
         self._pending = Batch()  # taken from the crew, not yet known to be written
+        self._begun: set[int] = set()  # runs that are known to have begun: a transaction that met them was committed
         self._unbegun: set[int] = set()  # runs that have begun, but whose rows others held when we wanted to say so
         self._strange: dict[int, str] = {}  # tasks of claimed jobs that the application does not know
         self._recalled = False
@@ -241,6 +242,7 @@ class Worker:
         self.crew.kill_all()
         self.crew.take()
         self._pending = Batch()
+        self._gathered_at = 0.0
         self.id = 0
 
     def _went_offline(self, now: float, error: Unavailable) -> None:
@@ -249,6 +251,7 @@ class Worker:
             log.warning("%s; trying again", error)
         self._failures += 1
         self._offline_until = now + delay
+        self._gathered_at = 0.0  # what is done waits for the database now
         self._house_at = 0.0  # strays may be in our name: a claim whose commit got no answer
         self.house.strays_possible = True
         self._hang_up()
@@ -369,6 +372,7 @@ class Worker:
             return
         assert taken.claim is not None
         self.crew.accept(taken.claim, len(taken.jobs))
+        self._begun |= _runs_of(taken.kinds)
         jobs = self._turn_away(taken)
         self.crew.give(taken.claim, self.appetite.in_turn(jobs, taken.kinds), taken.kinds)
         if SYNC in more:
@@ -387,12 +391,11 @@ class Worker:
         """Reads what is not known yet about the tasks, runs and stages of jobs just taken; their runs have begun now."""
         known = self.crew.known
         tasks = {kind.task_id for kind in kinds} - known.tasks.keys()
-        runs = {run for kind in kinds if (run := kind.origin.run_id) is not None} - known.runs.keys()
-        stages = {stage for kind in kinds if (stage := kind.origin.stage_id) is not None} - known.stages.keys()
         if len(known.runs) > _MOST_KNOWN:
             self.crew.forget_idle_runs()
-            runs = {run for kind in kinds if (run := kind.origin.run_id) is not None} - known.runs.keys()
-            stages = {stage for kind in kinds if (stage := kind.origin.stage_id) is not None} - known.stages.keys()
+            self._begun &= known.runs.keys()
+        runs = _runs_of(kinds) - self._begun
+        stages = {stage for kind in kinds if (stage := kind.origin.stage_id) is not None} - known.stages.keys()
         if tasks:
             known.tasks.update(read.task_infos(tx, tasks))
         if stages:
@@ -499,6 +502,10 @@ class Worker:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _runs_of(kinds: Iterable[Kind]) -> set[int]:
+    return {run for kind in kinds if (run := kind.origin.run_id) is not None}
 
 
 def _next(fate: read.Fate | None) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
+import orjson
 import pytest
 
 from gristmill import Pipeline
 from gristmill.errors import NotYours
 from gristmill.ledger import workers
-from gristmill.ledger.claim import Claimed
+from gristmill.ledger.claim import Claimed, Lane, Want
 from gristmill.ledger.emit import Item, emit
-from gristmill.ledger.exchange import Batch
+from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.finish import Verdict
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
-from tests.ledger.play import Play, Player, each, end, plan, step
+from tests.ledger.play import Play, Player, each, end, plan, solo, step
 
 
 def site() -> Pipeline:
@@ -344,3 +348,89 @@ def test_a_producer_whose_run_was_ended_meanwhile_did_not_fail(opened: Open) -> 
     play.drain(player)
     ended = play.run(run)
     assert (play.mill.job(jobs["find"].id).state, ended.state, ended.reason) == ("cancelled", "completed", "unchanged")
+
+
+# ---- new items that start at once
+
+
+def emit_and_take(
+    play: Play, player: Player, find: Claimed, items: Sequence[str | Item], shares: dict[str, int]
+) -> list[Claimed]:
+    """A turn of a worker that has room for so many jobs of each queue, in this order, and for no more in all."""
+    lanes = {name: (Lane(play.queue_ids()[name], 0),) for name in shares}
+    room = sum(shares.values())
+    wants = [Want(0, share, lanes[name]) for name, share in shares.items()] + [Want(0, room, lanes[name]) for name in shares]
+    taken = play.ledger.do(exchange, player.id, Batch([player.batch_of(find, *items)]), wants, {0: room}).taken
+    assert taken is not None
+    return taken.jobs
+
+
+@pytest.mark.parametrize(("in_line", "own"), [(0, 5), (2, 3), (9, 0)])
+def test_a_queue_whose_new_items_start_gets_no_more_than_its_share(opened: Open, in_line: int, own: int) -> None:
+    """What stood in line before them starts too; other queues have their own share."""
+    play = opened(plan("site", find=step(), page=each("find", queue="pages")), plan("other", page=step(queue="pages")))
+    player = play.player()
+    find = finding(play, player)
+    play.mill.enqueue_many(solo, [{}] * 20)
+    before = [play.mill.start("other", str(n)).id for n in range(in_line)]
+    jobs = emit_and_take(play, player, find, MANY, {"pages": 5, "default": 5})
+    assert Counter(job.run_id in before for job in jobs if job.run_id) == Counter({True: 5 - own, False: own})
+    assert sum(job.run_id is None for job in jobs) == 5
+    player.complete(find, *jobs)
+    play.drain(player)
+
+
+def test_only_what_is_above_the_floor_stands_in_line_before_new_items(opened: Open) -> None:
+    """Below it PostgreSQL keeps entries of jobs that are gone: to count these costs more than all else."""
+    play = opened(site())
+    player = play.player()
+    find = finding(play, player)
+    play.mill.enqueue_many(solo, [{}] * 20)
+    floor = play.value("SELECT max(ready) FROM gm_job")
+    lanes = tuple(Lane(play.queue_ids()["default"], 0, priority, floor) for priority in (0, 1, 2))
+    batch = Batch([player.batch_of(find, *MANY)])
+    taken = play.ledger.do(exchange, player.id, batch, [Want(0, 5, lanes)], {0: 5}).taken
+    assert taken is not None
+    assert [job.key for job in taken.jobs] == MANY[:5]
+
+
+HOSTILE = [
+    "\\",
+    "\\.",
+    "\\N",
+    "a\tb",
+    "a\nb",
+    "a\rb",
+    '"',
+    "'",
+    "{",
+    "},",
+    "NULL",
+    "",
+    " ",
+    "é",
+    "\U0001f600",
+    "\u2028",
+    "\x01",
+]
+HOSTILE += ["%", "%s", "%(now)s", ":now", "{now}", "$1", "a\\", '\\"', "x" * (1 << 20)]
+
+
+def test_items_and_results_come_back_as_they_were_whatever_they_hold(opened: Open) -> None:
+    """The arguments here are text that no child would send, so that nothing but the ledger protects them."""
+    play = opened(site())
+    player = play.player()
+    find = finding(play, player)
+    items = [
+        Item(f"{n} {text[:20]}", text if n % 2 else orjson.dumps({"v": text}).decode()) for n, text in enumerate(HOSTILE)
+    ]
+    jobs = [*emit_and_take(play, player, find, items, {"default": 9}), *player.take()]
+    assert sorted((job.key, job.args) for job in jobs) == sorted((item.key, item.args) for item in items)
+    done = Batch()
+    for job, text in zip(jobs, HOSTILE, strict=True):
+        done.completed.rows.append((job.id, job.attempt, text, 0))
+        done.completed.origins.append(job.kind.origin)
+    assert player.report(done) == []
+    results = {row.id: row.result for row in play.rows("SELECT id, result FROM gm_job")}
+    assert [results[job.id] for job in jobs] == HOSTILE
+    player.complete(find)

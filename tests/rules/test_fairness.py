@@ -115,6 +115,23 @@ def test_what_did_not_really_start_is_not_charged() -> None:
     assert shares.sequence(weights, 4) == Shares().sequence(weights, 4)
 
 
+def test_what_came_back_unstarted_is_not_charged() -> None:
+    shares, weights = Shares(), {1: 1.0, 2: 1.0}
+    shares.charge(weights, {1: 10, 2: 10})
+    shares.refund(weights, {1: 4})
+    assert shares.sequence(weights, 6) == [1, 1, 1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("idle", [2, 3])
+def test_a_job_that_came_back_brings_no_credit_for_idleness(idle: int) -> None:
+    """It waited in a child for a tenth of a second, in which another queue had thousands of starts."""
+    shares, weights = Shares(), {1: 1.0, 2: 1.0, 3: 1.0}
+    shares.charge(weights, {1: 1, 2: 1, 3: 1})
+    shares.charge({1: 1.0}, {1: 5000})
+    shares.refund(weights, {2: 1})
+    assert Counter(served(shares, {1: 1.0, idle: 1.0}, 20))[1] >= 9
+
+
 def test_no_queues_no_turns() -> None:
     assert Shares().sequence({}, 5) == []
     Shares().charge({}, {})

@@ -108,6 +108,15 @@ def test_a_child_is_replaced_after_so_many_jobs(lite: Mill, task) -> None:
     assert max(map(pids.count, pids)) <= 4
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+def test_no_more_jobs_are_taken_than_children_may_run_before_they_are_replaced(lite: Mill, slots: int) -> None:
+    """What is taken and given back has lost its place in the line."""
+    jobs = lite.enqueue_many(everyday.add, [{"a": n} for n in range(100)])
+    drain(lite, slots=slots, recycle=20)
+    taken = sum(lite.job(number).attempt for number in jobs)
+    assert taken <= 1.2 * len(jobs)  # on a busy machine some are recalled
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_a_program_that_a_job_started_can_be_ended_by_a_signal(lite: Mill, number: signal.Signals) -> None:
     """What the child itself ignores, it must not hand down."""

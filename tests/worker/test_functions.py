@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from gristmill import Mill
+from gristmill.execution.child import Child as ChildProcess
+from gristmill.execution.child import _run_async
+from gristmill.execution.children import Child
+from gristmill.execution.context import Common, Context
+from gristmill.execution.crew import Crew
 from tests.apps import everyday
 from tests.apps.typed import Page
-from tests.worker.helpers import all_end, drain, eventually, lines, working
+from tests.worker.helpers import PATIENCE, all_end, drain, eventually, lines, working
 from tests.worker.program import open_mill
 
 
@@ -126,3 +135,66 @@ def test_a_cancelled_job_that_does_not_stop_is_killed(lite: Mill, folder: Path, 
         (done,) = all_end(lite, job.id)
     assert done.state == "cancelled"
     assert not lines(folder / "ended")
+
+
+def test_a_cancellation_that_comes_too_late_does_not_stop_the_next_attempt(
+    lite: Mill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It crosses the report that this attempt has failed."""
+    hear = Crew.hear
+    late: list[int] = []
+
+    def hear_too_late(crew: Crew, child: Child) -> None:
+        if child.held and not late:
+            late.extend(child.held)
+            crew.cancel(late)
+        hear(crew, child)
+
+    monkeypatch.setattr(Crew, "hear", hear_too_late)
+    job = lite.enqueue(everyday.flaky, args={"failures": 1})
+    drain(lite, slots=1)
+    assert late == [job.id]
+    assert (lite.job(job.id).state, lite.job(job.id).attempt) == ("completed", 2)
+
+
+class AskedJustAfterItLooked(Context):
+    """Whoever asks it to stop does so right after it has looked for the first time whether it shall."""
+
+    looked = False
+
+    @property
+    def _asked(self) -> bool:  # type: ignore[override]
+        looked, self.looked = self.looked, True
+        if not looked and self._cancel is not None:
+            self._cancel()
+        return looked
+
+
+class Desk:
+    """As much of a child as one async job needs."""
+
+    def __init__(self, fn: Any) -> None:
+        self.task = SimpleNamespace(fn=fn, streams=False)
+
+    def context(self, given: Any, started: float) -> Context:
+        return AskedJustAfterItLooked(started=started)
+
+    def call(self, given: Any) -> tuple[Any, dict[str, Any]]:
+        return self.task, {}
+
+    def emitter(self, ctx: Context) -> None: ...
+    def forget(self, job: int) -> None: ...
+
+
+async def rest(ctx: Context) -> None:
+    await asyncio.sleep(PATIENCE)
+
+
+def test_an_async_job_is_told_to_stop_however_early_that_comes() -> None:
+    async def run() -> Any:
+        return await _run_async(cast(ChildProcess, Desk(rest)), (Common(), []), asyncio.get_running_loop())
+
+    began = time.monotonic()
+    report, _ = asyncio.run(run())
+    assert report.verdict == "cancelled"
+    assert time.monotonic() - began < PATIENCE / 2

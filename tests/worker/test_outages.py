@@ -7,13 +7,19 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy.exc import DBAPIError
 
 from gristmill import Mill
+from gristmill.errors import Unavailable
+from gristmill.execution.crew import Crew
 from gristmill.ledger.migrate import upgrade
+from gristmill.ledger.store import Ledger
 from tests import servers
 from tests.apps import everyday
 from tests.worker.cables import Cable, cable
@@ -106,6 +112,38 @@ def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_repeated(
     assert lines(folder / "closed") == [""]
 
 
+def undo_next_claim(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """The next transaction that takes jobs ends with an error instead of its commit."""
+    do: Any = Ledger.do
+    errors = [error]
+
+    def undoing(ledger: Ledger, verb: Any, *arguments: Any, **options: Any) -> Any:
+        def undone(*inside: Any, **more: Any) -> Any:
+            result = verb(*inside, **more)
+            if errors and getattr(getattr(result, "taken", None), "jobs", None):
+                raise errors.pop()
+            return result
+
+        return do(ledger, undone, *arguments, **options)
+
+    monkeypatch.setattr(Ledger, "do", undoing)
+
+
+class Deadlock(Exception):
+    sqlstate = "40P01"
+
+
+@pytest.mark.parametrize("error", [Unavailable("cut"), DBAPIError("", None, Deadlock())], ids=["cut", "deadlock"])
+def test_a_run_has_begun_although_the_first_claim_of_its_job_was_undone(
+    flows: Mill, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    undo_next_claim(monkeypatch, error)
+    run = flows.start("streaming", "s", args={"folder": folder})
+    with working(flows, queues=["slow"], slots=1):
+        eventually(lambda: flows.jobs(stage="drop"), "its first job runs, and has emitted something")
+        eventually(lambda: flows.run(run.id).state == "in_progress", within=3)
+
+
 def test_a_short_outage_costs_nothing(pg_mill: Mill, wire: tuple[Cable, str], folder: Path, log: Path) -> None:
     line, url = wire
     running = pg_mill.enqueue(everyday.hold, args={"folder": folder})
@@ -172,6 +210,32 @@ def test_a_worker_that_is_stopped_during_an_outage_ends(
         worker.process.terminate()
         assert worker.wait() == 0
         assert not any(map(is_running, children))
+
+
+def test_a_worker_that_gathers_completions_when_the_database_goes_away_sleeps(
+    lite: Mill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: Any, **__: Any) -> Any:
+        raise Unavailable("gone")
+
+    monkeypatch.setattr(Crew, "flowing", True)
+    jobs = lite.enqueue_many(everyday.add, [{"a": 1}])
+    worker = lite.worker(slots=1)
+    worker._start()
+    try:
+        while not worker.crew.batch:
+            worker._wait(worker.tick(time.monotonic()))
+        worker.appetite.look.clear()
+        assert 0 < worker.tick(time.monotonic()) <= 0.01, "it waits for more to write"
+        with monkeypatch.context() as outage:
+            outage.setattr(worker.ledger, "do", gone)
+            outage.setattr(worker.ledger, "reading", gone)
+            worker._house_at = 0.0
+            for tick in range(4):
+                assert worker.tick(time.monotonic() + tick) > 0.05
+    finally:
+        worker._finish()
+    assert lite.job(jobs[0]).state == "completed"
 
 
 # ---- the server itself

@@ -63,7 +63,7 @@ class Child:
         self.stages: dict[int, list[Any]] = {}
         self.contexts: dict[int, Context] = {}
         self.emitters: dict[int, Emitter] = {}
-        self.cancelled: set[int] = set()
+        self.cancelled: set[tuple[int, int]] = set()  # jobs and attempts: it may come too late, for one that has ended
         self.home = _Home()
         self.done: list[Plain | Ended] = []
         self._reporting = threading.Lock()
@@ -102,7 +102,7 @@ class Child:
         common, row = given
         ctx = Context(row, common, started, self)
         self.contexts[row[1]] = ctx
-        if self.cancelled and row[1] in self.cancelled:
+        if self.cancelled and (ctx.job, ctx.attempt) in self.cancelled:
             ctx._asked = True
         return ctx
 
@@ -134,11 +134,11 @@ class Child:
         return emitter.rest(failed=True) if emitter is not None else None
 
     def forget(self, job: int) -> None:
-        del self.contexts[job]
+        ctx = self.contexts.pop(job)
         if self.emitters:
             self.emitters.pop(job, None)
         if self.cancelled:
-            self.cancelled.discard(job)
+            self.cancelled.discard((job, ctx.attempt))
 
 
 # ---- the thread that listens
@@ -190,9 +190,10 @@ def _hear(child: Child, message: list[Any]) -> None:
         case ["recall"]:
             child.send("returned", [row[1] for _, row in _drained(child.inbox)])
             child.report()  # what is finished must not wait for the job that takes so long
-        case ["cancel", job]:
-            child.cancelled.add(job)
-            if ctx := child.contexts.get(job):
+        case ["cancel", job, attempt]:
+            child.cancelled.add((job, attempt))
+            ctx = child.contexts.get(job)
+            if ctx is not None and ctx.attempt == attempt:
                 ctx._asked = True
                 if ctx._cancel is not None:
                     ctx._cancel()
@@ -397,11 +398,11 @@ async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop
     _log_of_job.set(lines)
     ctx = child.context(given, time.monotonic())
     try:
-        if ctx._asked:
-            return cancelled(ctx)
         this = asyncio.current_task()
         assert this is not None
         ctx._cancel = lambda: loop.call_soon_threadsafe(this.cancel)
+        if ctx._asked:  # only now: who asks later finds whom to tell
+            return cancelled(ctx)
         task, arguments = child.call(given)
         if task.when or task.within:
             skip_unless(task, ctx)

@@ -151,7 +151,8 @@ class Crew:
         if pace is None:
             return 0
         each = min(self._settings.batch, int(_MOST_BYTES / max(pace.size, 1.0)) + 1)
-        return min(sum(max(0, each - len(child.held)) for child in self._free(SYNC)), _MISTRUST * pace.seen)
+        room = sum(min(max(0, each - len(child.held)), self._jobs_left(child)) for child in self._free(SYNC))
+        return min(room, _MISTRUST * pace.seen)
 
     def cost(self, queue: int) -> float:
         """Seconds that a job of this queue takes; an hour while nothing is known, so that nothing is put behind it."""
@@ -217,12 +218,10 @@ class Crew:
         mixed = any(kind.pool == ASYNC for kind in kinds)
         plain = [job for job in jobs if job.kind.pool == SYNC] if mixed else jobs
         free = self._free(SYNC)
-        for child, share in zip(free, self._dealt(plain, free), strict=True):
-            most = self._jobs_left(child)
-            self._hand(child, share[:most], claim, now)
-            self._release(claim, share[most:])
-        if not free:
-            self._release(claim, plain)
+        shares = self._dealt(plain, free)
+        for child, share in zip(free, shares, strict=True):
+            self._hand(child, share, claim, now)
+        self._release(claim, plain[sum(map(len, shares)) :])
         if mixed:
             self._give_async(claim, [job for job in jobs if job.kind.pool == ASYNC], now)
 
@@ -245,16 +244,25 @@ class Crew:
         self._hand(child, [job], claim, now)
 
     def _dealt(self, jobs: Sequence[Claimed], children: Sequence[Child]) -> list[list[Claimed]]:
-        """Each job goes to the child with the least work so far; many at once, where that comes to the same."""
+        """Each job goes to the child with the least work so far; many at once, where that comes to the same.
+
+        The last ones are left over if all children get as many as they may.
+        """
         shares: list[list[Claimed]] = [[] for _ in children]
         line = [(self._load(child), n) for n, child in enumerate(children)]
         heapq.heapify(line)
         step = max(1, len(jobs) // (8 * len(children))) if children else 1
-        for first in range(0, len(jobs), step) if line else ():
+        dealt = 0
+        while line and dealt < len(jobs):
             load, n = line[0]
-            some = jobs[first : first + step]
+            left = self._jobs_left(children[n]) - len(shares[n])
+            some = jobs[dealt : dealt + min(step, left)]
             shares[n] += some
-            heapq.heapreplace(line, (load + len(some) * self.cost(some[0].kind.queue_id), n))
+            dealt += len(some)
+            if len(some) < left:
+                heapq.heapreplace(line, (load + len(some) * self.cost(some[0].kind.queue_id), n))
+            else:
+                heapq.heappop(line)
         return shares
 
     def _hand(self, child: Child, jobs: Sequence[Claimed], claim: int, now: float) -> None:
@@ -494,7 +502,7 @@ class Crew:
             if now >= deadline:
                 self._timed_out.add(job)
                 child.cancelling[job] = now + _ASYNC_GRACE
-                child.send(["cancel", job])
+                child.send(["cancel", job, held[0].attempt])
                 due = min(due, now + _ASYNC_GRACE)
             else:
                 due = min(due, deadline)
@@ -547,7 +555,7 @@ class Crew:
         for child in self.children:
             for job in wanted & child.held.keys() - child.cancelling.keys():
                 child.cancelling[job] = at
-                child.send(["cancel", job])
+                child.send(["cancel", job, child.held[job][0].attempt])
 
     def recall(self) -> None:
         """Asks for all jobs that were not started."""

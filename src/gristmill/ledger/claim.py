@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
@@ -106,10 +107,11 @@ _CLAIM_ANY, _CLAIM_FROM_FLOOR = _claiming(_ANY), _claiming(_FROM_FLOOR)
 # SQLite, where a transaction that writes is alone: to look and then to take is a fifth cheaper than RETURNING.
 _LOOK_ANY, _LOOK_FROM_FLOOR = (Sql(_NEXT % (f"id, attempt + 1, {_JOB}", which)) for which in (_ANY, _FROM_FLOOR))
 _TAKE_THESE = Sql(_TAKE + "{in ids}")
-_IN_FRONT = Sql(
-    "SELECT count(*) FROM (SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool"
+_IN_FRONT = (
+    "SELECT count(*) FROM (SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
     " LIMIT :most) AS line"
 )
+_IN_FRONT_ANY, _IN_FRONT_FROM_FLOOR = Sql(_IN_FRONT % _ANY), Sql(_IN_FRONT % _FROM_FLOOR)
 _OPEN = Sql("SELECT NOT paused FROM gm_queue WHERE id = :queue")
 FREE_KEYS = Sql("UPDATE gm_job SET unique_key = NULL WHERE id {in ids}")
 _REMEMBER = Sql("INSERT INTO gm_claim (worker_id, jobs) VALUES (:worker, :jobs) RETURNING id")
@@ -130,11 +132,12 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], st
     left = dict(room)
     jobs: list[Claimed] = []
     kinds: set[Kind] = {job.kind for job in started}
-    for job in started:
-        left[job.kind.pool] -= 1
+    had = Counter(job.kind.pool for job in started)  # from the first want of their pool
     empty: list[Lane] = []
     for want in wants:
-        most = min(want.most, left[want.pool])
+        got = had.pop(want.pool, 0)
+        left[want.pool] -= got
+        most = min(want.most - got, left[want.pool])
         for lane in want.lanes:
             if most <= 0:
                 break
@@ -161,7 +164,9 @@ def may_start(tx: Tx, wants: Sequence[Want], room: Mapping[int, int], queue: int
     if first is None or first.lanes[0].queue_id != queue or not tx.value(_OPEN, queue=queue):
         return 0
     most = min(first.most, room[pool])
-    return most - int(tx.value(_IN_FRONT, queue=queue, pool=pool, most=most))
+    for lane in first.lanes:
+        most -= tx.value(_IN_FRONT_ANY if lane.priority is None else _IN_FRONT_FROM_FLOOR, most=most, **_where(lane))
+    return most
 
 
 def _next(tx: Tx, worker: int, lane: Lane, most: int) -> list[tuple[Any, ...]]:

@@ -117,6 +117,7 @@ class Job:
     result: Any
     error: str | None
     error_class: str | None
+    fingerprint: str | None  #: of the error, while the job is failed: the same for all that failed alike
     progress: Any
     worker: int | None
     unique: str | None
@@ -136,11 +137,70 @@ class Attempt:
     outcome: str
     error_class: str | None
     error: str | None
+    fingerprint: str | None
     traceback: str | None
     log: str | None
     worker: int | None
     started_at: datetime | None
     ended_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """An error, and all the failures that have its fingerprint."""
+
+    fingerprint: str
+    error_class: str | None
+    error: str | None  #: the newest example of its message
+    failed: int  #: jobs that are failed now, by this error
+    attempts: int  #: failed attempts in all
+    subjects: int
+    first_seen: datetime | None
+    last_seen: datetime | None
+    ignored: bool
+
+
+@dataclass(frozen=True)
+class ErrorPlace:
+    """A stage, or a task on its own, in which an error happens."""
+
+    pipeline: str | None
+    stage: str | None
+    task: str
+    queue: str
+    failed: int
+    attempts: int
+
+
+@dataclass(frozen=True)
+class ErrorSubject:
+    """A subject that an error happens to."""
+
+    pipeline: str
+    subject: str
+    failed: int
+    attempts: int
+
+
+@dataclass(frozen=True)
+class ErrorDetail:
+    """A signature with its newest example, and where it happens: the most affected first, at most 100 of each."""
+
+    signature: Signature
+    example: Attempt
+    places: tuple[ErrorPlace, ...]
+    subjects: tuple[ErrorSubject, ...]
+    jobs: tuple[int, ...]  #: failed now, newest first
+
+
+@dataclass(frozen=True)
+class RetriedError:
+    """What became of the failed jobs of one error (or would, in a dry run)."""
+
+    fingerprint: str
+    queued: int
+    refused: int
+    refusal: str | None  #: the first of the reasons
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,8 @@ _FENCE = (
 )
 _END = Sql(
     "UPDATE gm_job SET state = f.target, result = f.outcome, error = f.said, error_class = f.kind,"
-    " fingerprint = f.mark, progress = coalesce(f.done, progress), errors = errors + f.e, crashes = crashes + f.c, timeouts = timeouts + f.t,"
-    " losses = losses + f.l, worker_id = NULL, unique_key = NULL, cancel = {false},"
+    " fingerprint = f.mark, progress = coalesce(f.done, progress), errors = errors + f.e, crashes = crashes + f.c,"
+    " timeouts = timeouts + f.t, losses = losses + f.l, worker_id = NULL, unique_key = NULL, cancel = {false},"
     " started_at = CASE WHEN f.ran > 0 THEN {now} - f.ran ELSE started_at END, finished_at = {now}"
     " FROM {rows f: job bigint, number int, target smallint, outcome text, ran bigint, done text, said text, kind text,"
     f" e smallint, c smallint, t smallint, l smallint, mark text}} WHERE {_FENCE} RETURNING gm_job.id, stage_id, state"

@@ -39,6 +39,7 @@ def test_the_commands_are_those_of_the_table() -> None:
         *("start", "enqueue", "up", "work", "status", "watch", "reconcile"),
         *("run", "run list", "run show", "run cancel"),
         *("job", "job list", "job show", "job retry", "job cancel"),
+        *("error", "error list", "error show", "error retry", "error ignore"),
         *("queue", "queue list", "queue pause", "queue resume", "queue set"),
         *("worker", "worker list"),
         *("db", "db upgrade", "db current", "db history", "db downgrade", "db check"),

@@ -22,6 +22,7 @@ READERS = [
     ["run", "show", "1"],
     ["job", "list"],
     ["job", "show", "1"],
+    ["error", "list"],
     ["queue", "list"],
     ["worker", "list", "--all"],
     ["reconcile", "--dry-run"],

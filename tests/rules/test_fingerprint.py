@@ -115,7 +115,7 @@ def test_paths_that_end_alike_or_not_are_the_same_message() -> None:
 # ---- real tracebacks
 
 
-def fail(depth: int) -> None:
+def fail(depth: int) -> int:
     if depth:
         fail(depth - 1)
     raise ValueError("too deep")
@@ -150,7 +150,7 @@ def test_of_chained_errors_the_last_one_counts() -> None:
 
 
 def test_a_comprehension_is_no_function_of_its_own() -> None:
-    frames = innermost_frames(caught(lambda: [fail(0) for _ in range(1)]))
+    frames = innermost_frames(caught(lambda: [depth for depth in range(1) if fail(depth)]))
     assert frames == ["test_fingerprint.py caught", "test_fingerprint.py <lambda>", "test_fingerprint.py fail"]
 
 

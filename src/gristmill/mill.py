@@ -29,6 +29,7 @@ from gristmill.model import (
     Run,
     Signature,
     Status,
+    Why,
     Worker,
 )
 from gristmill.pipeline import Pipeline, Registry, Stage, Task, check_name, check_timeout
@@ -39,7 +40,7 @@ from gristmill.states import State, UniqueScope
 if TYPE_CHECKING:
     from gristmill.delivery.database import database_delivery
     from gristmill.housekeeping import sweep_run
-    from gristmill.ledger import names, queues, read, signatures, start, stop
+    from gristmill.ledger import names, queues, read, signatures, start, stop, why
     from gristmill.ledger.start import IfActive, NewJob, PlannedStage
     from gristmill.ledger.store import Ledger, Tx, shown
     from gristmill.reconciler import Reconciler
@@ -52,11 +53,11 @@ def _load() -> None:
 
     Children import applications, and these import this module: SQLAlchemy alone would cost each child 0.3 s and 20 MiB.
     """
-    global database_delivery, sweep_run, names, queues, read, signatures, start, stop, IfActive, NewJob, PlannedStage
+    global database_delivery, sweep_run, names, queues, read, signatures, start, stop, why, IfActive, NewJob, PlannedStage
     global Ledger, shown, Reconciler, Supervisor
     from gristmill.delivery.database import database_delivery
     from gristmill.housekeeping import sweep_run
-    from gristmill.ledger import names, queues, read, signatures, start, stop
+    from gristmill.ledger import names, queues, read, signatures, start, stop, why
     from gristmill.ledger.start import IfActive, NewJob, PlannedStage
     from gristmill.ledger.store import Ledger, shown
     from gristmill.reconciler import Reconciler
@@ -471,6 +472,20 @@ class Mill:
         """Active workers, newest first; `every`: also those that stopped or were lost."""
         with self.ledger.reading() as tx:
             return read.workers(tx, every)
+
+    def why(
+        self, *, run: int | None = None, job: int | None = None, pipeline: str | None = None, subject: str | None = None
+    ) -> Why:
+        """The one reason that a run, a job, or a subject of a pipeline is not moving, and the command that mends it."""
+        given = {"run": run, "job": job, "pipeline": pipeline, "subject": subject}
+        match {name: value for name, value in given.items() if value is not None}:
+            case {"run": int(number), **rest} if not rest:
+                return self._read(why.run, number)
+            case {"job": int(number), **rest} if not rest:
+                return self._read(why.job, number)
+            case {"pipeline": str(flow), "subject": str(name), **rest} if not rest:
+                return self._read(why.subject, flow, name)
+        raise Invalid("why takes a run, or a job, or a pipeline and a subject of it")
 
     def status(self) -> Status:
         """The overall picture."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 from gristmill.clock import iso
@@ -241,6 +241,33 @@ class Repair:
     what: str
     target: str
     detail: str
+
+
+class Reason(StrEnum):
+    """Why a run, a job or a subject is not moving."""
+
+    IN_PROGRESS = "in_progress"  #: nothing is wrong: a worker has it
+    STAGE_WAITS = "stage_waits"  #: nothing is wrong: a stage waits for items, and some are in progress
+    IN_LINE = "in_line"  #: others are before it, or all workers are busy
+    DELAYED = "delayed"  #: it is not to run before a moment: delayed, or retried
+    BEHIND_RUN = "behind_run"  #: its subject has an active run
+    STOPPING = "stopping"  #: it was told to stop, and that takes a moment
+    QUEUE_PAUSED = "queue_paused"
+    NO_WORKER = "no_worker"  #: none that is running serves its queue
+    WORKER_SILENT = "worker_silent"  #: who holds it is not heard of any more
+    FINISHED = "finished"
+    INCONSISTENT = "inconsistent"  #: nothing will move it: what `reconcile` is for
+
+
+@dataclass(frozen=True)
+class Why:
+    """The one reason that something is not moving."""
+
+    target: str
+    reason: Reason
+    sentence: str
+    command: tuple[str, ...] = ()  #: what mends it, as words after `gristmill`; empty: nothing has to be done
+    at: datetime | None = None  #: since when, or until when
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from gristmill import Mill, Pipeline
-from gristmill.clock import micros, to_datetime
+from gristmill.clock import FrozenClock, micros, to_datetime
 from gristmill.errors import NotFound
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.exchange import Batch
-from gristmill.ledger.finish import Outcome, Verdict
+from gristmill.ledger.finish import Outcome, Verdict, finish
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Tx
 from gristmill.model import Signature
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
@@ -248,3 +250,22 @@ def test_an_ignored_error_is_listed_only_when_asked_for(play: Play) -> None:
     assert mill.errors() == [hidden, *others]
     audit = [row.verb for row in play.rows("SELECT verb FROM gm_audit ORDER BY id")]
     assert audit == ["error.ignore", "error.heed"]
+
+
+def test_completing_a_job_touches_no_index_on_postgresql(pg_url: str, clock: FrozenClock) -> None:
+    """An index whose condition names a column that completing changes would be written for every job."""
+    play = Play(pg_url, (), clock)
+    play.mill.enqueue_many(solo, [{}] * 20)
+    player = play.player()
+    jobs = player.take()
+
+    counted = Sql("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'gm_job'")
+
+    def complete(tx: Tx) -> tuple[int, int]:
+        before = tx.tuples(counted)[0]  # what this connection did a moment ago may be in it
+        finish(tx, player.id, [], plain(*jobs))
+        updated, in_place = (after - then for after, then in zip(tx.tuples(counted)[0], before, strict=True))
+        return updated, in_place
+
+    assert play.ledger.do(complete) == (20, 20)
+    play.close()

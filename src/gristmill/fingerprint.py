@@ -47,7 +47,7 @@ _QUOTES_NAMES = {
     "UnboundLocalError",
 }
 
-_FRAME = re.compile(r'^[ |]*File "(?P<file>[^"\n]+)", line \d+, in (?P<function>.+)$', re.MULTILINE)
+_FRAME = re.compile(r'^[ |]*File "([^"\n]+)", line \d+, in (.+)$', re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last)"
 _COMPREHENSION = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}  # functions of their own in some Pythons only
 
@@ -72,13 +72,14 @@ def innermost_frames(traceback: str) -> list[str]:
     """`file function` of the last few frames of the error that was raised last, from outside to inside."""
     raised_last = traceback.rpartition(_TRACEBACK)[2]
     frames: list[str] = []
-    for match in _FRAME.finditer(raised_last):
-        function = match["function"].strip()
-        frame = f"{_file_name(match['file'])} {function}"
-        if function not in _COMPREHENSION and frame not in frames[-1:]:  # a recursion is as deep as its document
+    for file, function in reversed(_FRAME.findall(raised_last)):
+        frame = f"{_file_name(file)} {function.strip()}"
+        if function.strip() not in _COMPREHENSION and frame not in frames[-1:]:  # a recursion is as deep as its document
             frames.append(frame)
-    return frames[-_FRAMES:]
+        if len(frames) == _FRAMES:
+            break
+    return frames[::-1]
 
 
 def _file_name(path: str) -> str:
-    return _WITH_DIGITS.sub("#", re.split(r"[/\\]", path)[-1])
+    return _WITH_DIGITS.sub("#", path.replace("\\", "/").rpartition("/")[2])

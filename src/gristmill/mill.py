@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import orjson
 
@@ -20,7 +20,20 @@ from gristmill.binding import check_key, encode
 from gristmill.clock import Clock, from_datetime, micros
 from gristmill.errors import Invalid, NotFound, SchemaMismatch, did_you_mean
 from gristmill.execution import load
-from gristmill.model import Attempt, Job, Priority, Queue, Repair, Run, Status, Worker
+from gristmill.model import (
+    Attempt,
+    ErrorDetail,
+    Job,
+    Priority,
+    Queue,
+    Repair,
+    RetriedError,
+    Run,
+    Signature,
+    Status,
+    Why,
+    Worker,
+)
 from gristmill.pipeline import Pipeline, Registry, Stage, Task, check_name, check_timeout
 from gristmill.retry import Retries
 from gristmill.settings import database_url, worker_settings
@@ -31,7 +44,7 @@ if TYPE_CHECKING:
 
     from gristmill.delivery.database import database_delivery
     from gristmill.housekeeping import sweep_run
-    from gristmill.ledger import names, queues, read, start, stop
+    from gristmill.ledger import names, queues, read, signatures, start, stop, why
     from gristmill.ledger.start import IfActive, NewJob, PlannedStage
     from gristmill.ledger.store import Ledger, Tx, shown
     from gristmill.reconciler import Reconciler
@@ -44,11 +57,11 @@ def _load() -> None:
 
     Children import applications, and these import this module: SQLAlchemy alone would cost each child 0.3 s and 20 MiB.
     """
-    global database_delivery, sweep_run, names, queues, read, start, stop, IfActive, NewJob, PlannedStage
+    global database_delivery, sweep_run, names, queues, read, signatures, start, stop, why, IfActive, NewJob, PlannedStage
     global Ledger, shown, Reconciler, Supervisor
     from gristmill.delivery.database import database_delivery
     from gristmill.housekeeping import sweep_run
-    from gristmill.ledger import names, queues, read, start, stop
+    from gristmill.ledger import names, queues, read, signatures, start, stop, why
     from gristmill.ledger.start import IfActive, NewJob, PlannedStage
     from gristmill.ledger.store import Ledger, shown
     from gristmill.reconciler import Reconciler
@@ -58,6 +71,9 @@ def _load() -> None:
 log = logging.getLogger("gristmill.mill")
 
 Do = Callable[..., Any]  # runs a verb in some transaction
+P = ParamSpec("P")
+T = TypeVar("T")
+_RETRY_BATCH = 500  # jobs that are requeued in one transaction: the runs of all of them are locked meanwhile
 _BOUND = re.compile(r":(\w+)")
 _SCOPES = {"unfinished": UniqueScope.UNFINISHED, "queued": UniqueScope.QUEUED}
 
@@ -325,17 +341,37 @@ class Mill:
             raise Invalid(f"pipeline {flow.name!r} has no stage {stage!r}{did_you_mean(stage, flow.stages)}")
         return self.ledger.do(stop.forget_done, flow.name, subject, stage, by=by or who())
 
-    def _act(self, dry_run: bool, verb: Callable[..., object], number: int, **options: Any) -> None:
+    def retry_error(self, fingerprint: str, *, by: str | None = None, dry_run: bool = False) -> RetriedError:
+        """Queues all jobs again that are failed now by this error, batch by batch; says how many could not be."""
+        self._read(signatures.check_known, fingerprint)
+        queued, refusals, after = 0, list[str](), 0
+        while batches := self._read(signatures.failed_jobs, fingerprint, after, _RETRY_BATCH):
+            for batch in batches:
+                done = self._act(dry_run, signatures.requeue, batch, by=by or who())
+                queued += done.queued
+                refusals += done.refusals
+            after = max(job for batch in batches for job in batch.jobs)
         if not dry_run:
-            self.ledger.do(verb, number, **options)
-            return
+            self.ledger.do(signatures.record_retry, fingerprint, queued, len(refusals), by=by or who())
+        return RetriedError(fingerprint, queued, len(refusals), refusals[0] if refusals else None)
+
+    def ignore_error(self, fingerprint: str, *, undo: bool = False, by: str | None = None) -> None:
+        """Leaves an error out of `errors`, until `undo`; its jobs stay as they are."""
+        self.ledger.do(signatures.set_ignored, fingerprint, not undo, by=by or who())
+
+    def _act(self, dry_run: bool, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **options: P.kwargs) -> T:
+        """Does it, or with `dry_run` does it and takes it back; says what it said."""
+        if not dry_run:
+            return self.ledger.do(verb, *args, **options)
+        said: list[T] = []
 
         def rehearse(tx: Tx) -> None:
-            verb(tx, number, **options)
+            said.append(verb(tx, *args, **options))
             raise _Undo
 
         with contextlib.suppress(_Undo):
             self.ledger.do(rehearse)
+        return said[-1]
 
     def pause(self, queue: str, *, by: str | None = None) -> None:
         """Nothing of this queue starts until it is resumed; survives restarts."""
@@ -436,8 +472,7 @@ class Mill:
             ("j.created_at >= :since", None if since is None else from_datetime(since)),
         )
         with self.ledger.reading() as tx:
-            if queue is not None and queue not in (known := names.queues(tx)):
-                raise NotFound(f"unknown queue {queue!r}{did_you_mean(queue, known)}")
+            self._check_queue(tx, queue)
             return read.jobs(tx, where, limit)
 
     def attempts(self, job: int) -> list[Attempt]:
@@ -450,6 +485,39 @@ class Mill:
         """(key, result) of the items of a stage that completed, by key; streamed."""
         return read.results(self.ledger, run.id if isinstance(run, Run) else run, stage)
 
+    def errors(
+        self,
+        *,
+        queue: str | None = None,
+        stage: str | None = None,
+        pipeline: str | None = None,
+        since: datetime | None = None,
+        every: bool = False,
+        limit: int = 50,
+    ) -> list[Signature]:
+        """Errors by fingerprint, what fails the most jobs now first; `every`: also those that are ignored."""
+        where = _filters(
+            ("q.name = :queue", queue),
+            ("g.name = :stage", stage),
+            ("r.pipeline = :pipeline", pipeline),
+            ("a.ended_at >= :since", None if since is None else from_datetime(since)),
+        )
+        with self.ledger.reading() as tx:
+            self._check_queue(tx, queue)
+            return signatures.signatures(tx, where if every else {**where, **signatures.UNLESS_IGNORED}, limit)
+
+    def error(self, fingerprint: str) -> ErrorDetail:
+        """One error: an example with traceback and log, the stages, subjects and jobs that it happens to."""
+        return self._read(signatures.detail, fingerprint)
+
+    def _check_queue(self, tx: Tx, queue: str | None) -> None:
+        if queue is not None and queue not in (known := names.queues(tx)):
+            raise NotFound(f"unknown queue {queue!r}{did_you_mean(queue, known)}")
+
+    def _read(self, look: Callable[Concatenate[Tx, P], T], *args: P.args, **options: P.kwargs) -> T:
+        with self.ledger.reading() as tx:
+            return look(tx, *args, **options)
+
     def queues(self) -> list[Queue]:
         with self.ledger.reading() as tx:
             return read.queues(tx)
@@ -458,6 +526,20 @@ class Mill:
         """Active workers, newest first; `every`: also those that stopped or were lost."""
         with self.ledger.reading() as tx:
             return read.workers(tx, every)
+
+    def why(
+        self, *, run: int | None = None, job: int | None = None, pipeline: str | None = None, subject: str | None = None
+    ) -> Why:
+        """The one reason that a run, a job, or a subject of a pipeline is not moving, and the command that mends it."""
+        given = {"run": run, "job": job, "pipeline": pipeline, "subject": subject}
+        match {name: value for name, value in given.items() if value is not None}:
+            case {"run": int(number), **rest} if not rest:
+                return self._read(why.run, number)
+            case {"job": int(number), **rest} if not rest:
+                return self._read(why.job, number)
+            case {"pipeline": str(flow), "subject": str(name), **rest} if not rest:
+                return self._read(why.subject, flow, name)
+        raise Invalid("why takes a run, or a job, or a pipeline and a subject of it")
 
     def status(self) -> Status:
         """The overall picture."""

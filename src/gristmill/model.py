@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 from gristmill.clock import iso
@@ -117,6 +117,7 @@ class Job:
     result: Any
     error: str | None
     error_class: str | None
+    fingerprint: str | None  #: of the error, while the job is failed: the same for all that failed alike
     progress: Any
     worker: int | None
     unique: str | None
@@ -136,11 +137,70 @@ class Attempt:
     outcome: str
     error_class: str | None
     error: str | None
+    fingerprint: str | None
     traceback: str | None
     log: str | None
     worker: int | None
     started_at: datetime | None
     ended_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """An error, and all the failures that have its fingerprint."""
+
+    fingerprint: str
+    error_class: str | None
+    error: str | None  #: the newest example of its message
+    failed: int  #: jobs that are failed now, by this error
+    attempts: int  #: failed attempts in all
+    subjects: int
+    first_seen: datetime | None
+    last_seen: datetime | None
+    ignored: bool
+
+
+@dataclass(frozen=True)
+class ErrorPlace:
+    """A stage, or a task on its own, in which an error happens."""
+
+    pipeline: str | None
+    stage: str | None
+    task: str
+    queue: str
+    failed: int
+    attempts: int
+
+
+@dataclass(frozen=True)
+class ErrorSubject:
+    """A subject that an error happens to."""
+
+    pipeline: str
+    subject: str
+    failed: int
+    attempts: int
+
+
+@dataclass(frozen=True)
+class ErrorDetail:
+    """A signature with its newest example, and where it happens: the most affected first, at most 100 of each."""
+
+    signature: Signature
+    example: Attempt
+    places: tuple[ErrorPlace, ...]
+    subjects: tuple[ErrorSubject, ...]
+    jobs: tuple[int, ...]  #: failed now, newest first
+
+
+@dataclass(frozen=True)
+class RetriedError:
+    """What became of the failed jobs of one error (or would, in a dry run)."""
+
+    fingerprint: str
+    queued: int
+    refused: int
+    refusal: str | None  #: the first of the reasons
 
 
 @dataclass(frozen=True)
@@ -181,6 +241,33 @@ class Repair:
     what: str
     target: str
     detail: str
+
+
+class Reason(StrEnum):
+    """Why a run, a job or a subject is not moving."""
+
+    IN_PROGRESS = "in_progress"  #: nothing is wrong: a worker has it
+    STAGE_WAITS = "stage_waits"  #: nothing is wrong: a stage waits for items, and some are in progress
+    IN_LINE = "in_line"  #: others are before it, or all workers are busy
+    DELAYED = "delayed"  #: it is not to run before a moment: delayed, or retried
+    BEHIND_RUN = "behind_run"  #: its subject has an active run
+    STOPPING = "stopping"  #: it was told to stop, and that takes a moment
+    QUEUE_PAUSED = "queue_paused"
+    NO_WORKER = "no_worker"  #: none that is running serves its queue
+    WORKER_SILENT = "worker_silent"  #: who holds it is not heard of any more
+    FINISHED = "finished"
+    INCONSISTENT = "inconsistent"  #: nothing will move it: what `reconcile` is for
+
+
+@dataclass(frozen=True)
+class Why:
+    """The one reason that something is not moving."""
+
+    target: str
+    reason: Reason
+    sentence: str
+    command: tuple[str, ...] = ()  #: what mends it, as words after `gristmill`; empty: nothing has to be done
+    at: datetime | None = None  #: since when, or until when
 
 
 @dataclass(frozen=True)

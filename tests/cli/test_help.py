@@ -37,8 +37,10 @@ def test_help_fits_on_a_small_screen(cli: Cli, path: tuple[str, ...]) -> None:
 def test_the_commands_are_those_of_the_table() -> None:
     assert {" ".join(path) for path in all_commands() if path} == {
         *("start", "enqueue", "up", "work", "status", "watch", "reconcile"),
+        *("why", "why run", "why job", "why subject"),
         *("run", "run list", "run show", "run cancel"),
         *("job", "job list", "job show", "job retry", "job cancel"),
+        *("error", "error list", "error show", "error retry", "error ignore"),
         *("queue", "queue list", "queue pause", "queue resume", "queue set"),
         *("worker", "worker list"),
         *("db", "db upgrade", "db current", "db history", "db downgrade", "db check"),

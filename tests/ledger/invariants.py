@@ -58,6 +58,10 @@ _BROKEN = {
     "a job in progress is an active worker's": """
         SELECT id FROM gm_job j WHERE state = 1 AND NOT EXISTS
             (SELECT 1 FROM gm_worker w WHERE w.id = j.worker_id AND w.state = 0)""",
+    "a failed job has the fingerprint of an attempt of its own, and no other job has one": """
+        SELECT id FROM gm_job j WHERE (state = 4) <> (fingerprint IS NOT NULL) OR (state = 4 AND NOT EXISTS
+            (SELECT 1 FROM gm_attempt a WHERE a.job_id = j.id AND a.attempt = j.attempt
+             AND a.fingerprint = j.fingerprint))""",
     "an ended job holds no unique key": "SELECT id FROM gm_job WHERE state >= 2 AND unique_key IS NOT NULL",
     "a failed attempt is kept under a number that was claimed": """
         SELECT a.job_id AS id FROM gm_attempt a JOIN gm_job j ON j.id = a.job_id WHERE a.attempt > j.attempt""",

@@ -21,6 +21,7 @@ from gristmill.ledger import queues, workers
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.exchange import Batch
 from gristmill.ledger.finish import Verdict
+from gristmill.model import Reason
 from gristmill.states import SUCCESS, TERMINAL, State
 from tests.ledger import invariants
 from tests.ledger.conftest import EMPTY
@@ -231,6 +232,20 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         self.play.sweep()
+
+    @rule()
+    def ask_why(self) -> None:
+        """Wherever a run is, there is a reason for it, and one that fits its state."""
+        for run in self.play.mill.runs(limit=20):
+            reason = self.play.mill.why(run=run.id).reason
+            assert reason is not Reason.INCONSISTENT
+            assert (reason is Reason.FINISHED) == run.terminal
+            assert (reason is Reason.BEHIND_RUN) == (run.state == "waiting")
+        for job in self.play.mill.jobs(limit=20):
+            held = {Reason.IN_PROGRESS, Reason.STOPPING, Reason.WORKER_SILENT}
+            reason = self.play.mill.why(job=job.id).reason
+            assert (reason is Reason.FINISHED) == (job.finished_at is not None)
+            assert reason in held or job.state != "in_progress"
 
     # ---- keeping up with it
 

@@ -173,8 +173,15 @@ class Group(click.Group):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        outermost = self.name == "gristmill"
-        self.params += place_options(app_is_shown=outermost, where=outermost)
+        self._outermost = self.name == "gristmill"
+        self.params += place_options(app_is_shown=self._outermost, where=self._outermost)
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Whoever reads the first page has found --help; its line is better spent on a command."""
+        option = super().get_help_option(ctx)
+        if option is not None and self._outermost:
+            option.hidden = True
+        return option
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

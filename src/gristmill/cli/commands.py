@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from gristmill import __version__
-from gristmill.cli import db, jobs, queues, runs, starting, status, workers, working
+from gristmill.cli import db, jobs, queues, runs, signatures, starting, status, why, workers, working
 from gristmill.cli.app import Group
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 @click.group(cls=Group, name="gristmill", context_settings=CONTEXT)
-@click.version_option(__version__, message="gristmill %(version)s")
+@click.version_option(__version__, message="gristmill %(version)s", hidden=True)
 def gristmill() -> None:
     """Moves large sets of documents through pipelines, and says where each one is."""
 
@@ -24,8 +24,10 @@ for command in (
     working.work,
     status.status,
     status.watch,
+    why.why,
     runs.run,
     jobs.job,
+    signatures.error,
     queues.queue,
     workers.worker,
     workers.reconcile,

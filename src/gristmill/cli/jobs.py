@@ -131,6 +131,7 @@ def print_job(job: Job) -> None:
     show.facts(
         [
             ("error", job.error),
+            ("fingerprint", job.fingerprint),
             ("run", None if job.run is None else f"{job.run}  (subject {job.subject}, stage {job.stage})"),
             ("queue", f"{job.queue}, priority {job.priority}"),
             ("arguments", show.assignments(job.args)),

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from gristmill.clock import micros
+from gristmill.fingerprint import fingerprint
 from gristmill.ledger import flow
 from gristmill.ledger.claim import FREE_KEYS, Origin
 from gristmill.ledger.done import remember
@@ -109,6 +110,7 @@ _KIND = {
     Verdict.LOST: "worker_lost",
     Verdict.UNSPENT: "unspent",
 }
+_FAILED = (*_FAILURE, Verdict.PERMANENT)
 _RETURNED = (Verdict.LATER, Verdict.UNSPENT, Verdict.RELEASED)
 
 # A CASE, since the planner must not guess how many rows are "in progress and held by this worker": it guesses one, reads
@@ -119,11 +121,11 @@ _FENCE = (
 )
 _END = Sql(
     "UPDATE gm_job SET state = f.target, result = f.outcome, error = f.said, error_class = f.kind,"
-    " progress = coalesce(f.done, progress), errors = errors + f.e, crashes = crashes + f.c, timeouts = timeouts + f.t,"
-    " losses = losses + f.l, worker_id = NULL, unique_key = NULL, cancel = {false},"
+    " fingerprint = f.mark, progress = coalesce(f.done, progress), errors = errors + f.e, crashes = crashes + f.c,"
+    " timeouts = timeouts + f.t, losses = losses + f.l, worker_id = NULL, unique_key = NULL, cancel = {false},"
     " started_at = CASE WHEN f.ran > 0 THEN {now} - f.ran ELSE started_at END, finished_at = {now}"
     " FROM {rows f: job bigint, number int, target smallint, outcome text, ran bigint, done text, said text, kind text,"
-    f" e smallint, c smallint, t smallint, l smallint}} WHERE {_FENCE} RETURNING gm_job.id, stage_id, state"
+    f" e smallint, c smallint, t smallint, l smallint, mark text}} WHERE {_FENCE} RETURNING gm_job.id, stage_id, state"
 )
 _COMPLETE = Sql(  # the same for the plain case, which is nearly every job: four values a row instead of twelve
     f"UPDATE gm_job SET state = {State.COMPLETED:d}, result = f.outcome, worker_id = NULL,"
@@ -151,9 +153,10 @@ _SPENT = Sql(
     " ON t.id = j.task_id WHERE j.id {in ids} ORDER BY j.id {lock_j}"  # locked: a cancel must not come in between
 )
 _KEEP = Sql(
-    "INSERT INTO gm_attempt (job_id, attempt, outcome, error_class, error, traceback, log, worker_id, started_at, ended_at)"
-    " SELECT f.job, f.number, f.verdict, f.kind, f.said, f.trace, f.log, :worker, {now} - f.ran, {now} FROM {rows f:"
-    " job bigint, number int, verdict text, kind text, said text, trace text, log text, ran bigint} WHERE true"
+    "INSERT INTO gm_attempt (job_id, attempt, outcome, error_class, error, traceback, log, worker_id, started_at, ended_at,"
+    " fingerprint) SELECT f.job, f.number, f.verdict, f.kind, f.said, f.trace, f.log, :worker, {now} - f.ran, {now}, f.mark"
+    " FROM {rows f: job bigint, number int, verdict text, kind text, said text, trace text, log text, ran bigint, mark text}"
+    " WHERE true"
     " ON CONFLICT DO NOTHING"
 )
 _FORGET = Sql("DELETE FROM gm_claim WHERE id {in ids} AND worker_id = :worker")
@@ -228,7 +231,8 @@ def _complete(tx: Tx, worker: int, completed: Completed) -> Counter[flow.Change]
 def _settle_others(
     tx: Tx, worker: int, outcomes: Sequence[Outcome], runs: flow.LockedRuns, changes: Counter[flow.Change]
 ) -> list[int]:
-    ended, back = _decide(tx, outcomes, runs)
+    marks = {o.job: fingerprint(_kind(o), o.reason, o.traceback) for o in outcomes if o.verdict in _FAILED}
+    ended, back = _decide(tx, outcomes, runs, marks)
     done: set[int] = set()
     for job, stage, state in tx.all(_END, worker=worker, f=ended) if ended else ():
         done.add(job)
@@ -237,7 +241,7 @@ def _settle_others(
     for job, queue, run_at in tx.all(_BACK, worker=worker, f=back) if back else ():
         done.add(job)
         tx.ring(queue, delayed=run_at is not None)
-    _keep_attempts(tx, worker, [o for o in outcomes if o.job in done and _noteworthy(o)])
+    _keep_attempts(tx, worker, [o for o in outcomes if o.job in done and _noteworthy(o)], marks)
     completed = [o for o in outcomes if o.verdict is Verdict.COMPLETED and o.job in done]
     remember(tx, [(o.job, o.fingerprint) for o in completed if o.fingerprint is not None])
     _end_runs(tx, [o for o in outcomes if o.verdict is Verdict.END_RUN and o.job in done])
@@ -273,7 +277,7 @@ _UNSPENT = (0, 0, 0, 0)
 
 
 def _decide(
-    tx: Tx, outcomes: Sequence[Outcome], runs: flow.LockedRuns
+    tx: Tx, outcomes: Sequence[Outcome], runs: flow.LockedRuns, marks: Mapping[int, str]
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """Each outcome becomes a row that ends its job or a row that sends it back."""
     ended: list[tuple[Any, ...]] = []
@@ -284,7 +288,7 @@ def _decide(
         target = _SUCCESS.get(o.verdict)
         if target is not None:
             said = o.reason if target is not State.COMPLETED else None
-            ended.append((o.job, o.attempt, target, o.result, o.ran, o.progress, said, None, *_UNSPENT))
+            ended.append((o.job, o.attempt, target, o.result, o.ran, o.progress, said, None, *_UNSPENT, None))
             continue
         row = spent.get(o.job)
         if row is None:
@@ -302,7 +306,8 @@ def _decide(
         else:
             cancelled = o.verdict is Verdict.CANCELLED or (stopping and o.verdict is not Verdict.PERMANENT)
             target = State.CANCELLED if cancelled else State.FAILED
-            ended.append((o.job, o.attempt, target, None, o.ran, o.progress, o.reason, kind, *costs))
+            mark = None if cancelled else marks.get(o.job)
+            ended.append((o.job, o.attempt, target, None, o.ran, o.progress, o.reason, kind, *costs, mark))
     return ended, back
 
 
@@ -325,9 +330,12 @@ def _noteworthy(outcome: Outcome) -> bool:
     return outcome.verdict not in _SUCCESS and outcome.verdict not in (Verdict.RELEASED, Verdict.LATER)
 
 
-def _keep_attempts(tx: Tx, worker: int, outcomes: Sequence[Outcome]) -> None:
+def _keep_attempts(tx: Tx, worker: int, outcomes: Sequence[Outcome], marks: Mapping[int, str]) -> None:
     if outcomes:
-        rows = [(o.job, o.attempt, o.verdict.value, _kind(o), o.reason, o.traceback, o.log, o.ran) for o in outcomes]
+        rows = [
+            (o.job, o.attempt, o.verdict.value, _kind(o), o.reason, o.traceback, o.log, o.ran, marks.get(o.job))
+            for o in outcomes
+        ]
         tx.run(_KEEP, worker=worker, f=rows)
 
 

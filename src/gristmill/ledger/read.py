@@ -138,7 +138,7 @@ def run(tx: Tx, number: int) -> Run:
 
 def runs(tx: Tx, where: Mapping[str, Mapping[str, Any]], most: int) -> list[Run]:
     """Runs that meet every condition, newest first, with their stages."""
-    clauses, values = _conditions(where)
+    clauses, values = conditions(where)
     rows = tx.all(Sql(f"{_RUN_COLUMNS}{clauses} ORDER BY r.id DESC LIMIT :most"), most=most, **values)
     stages: dict[int, list[Stage]] = {row.id: [] for row in rows}
     for row in tx.all(_STAGES_OF, ids=list(stages)) if stages else ():
@@ -207,7 +207,7 @@ def job(tx: Tx, number: int) -> Job:
 
 def jobs(tx: Tx, where: Mapping[str, Mapping[str, Any]], most: int) -> list[Job]:
     """Jobs that meet every condition, newest first."""
-    clauses, values = _conditions(where)
+    clauses, values = conditions(where)
     rows = tx.all(Sql(f"{_JOB_COLUMNS}{clauses} ORDER BY j.id DESC LIMIT :most"), most=most, **values)
     return [_job(row) for row in rows]
 
@@ -233,6 +233,7 @@ def _job(row: Any) -> Job:
         result=None if row.result is None else orjson.loads(row.result),
         error=row.error,
         error_class=row.error_class,
+        fingerprint=row.fingerprint,
         progress=None if row.progress is None else orjson.loads(row.progress),
         worker=row.worker_id,
         unique=row.unique_key,
@@ -245,24 +246,26 @@ def _job(row: Any) -> Job:
 
 def attempts(tx: Tx, number: int) -> list[Attempt]:
     """The attempts of a job that did not succeed, newest first."""
-    return [
-        Attempt(
-            job=row.job_id,
-            attempt=row.attempt,
-            outcome=row.outcome,
-            error_class=row.error_class,
-            error=row.error,
-            traceback=row.traceback,
-            log=row.log,
-            worker=row.worker_id,
-            started_at=to_datetime(row.started_at),
-            ended_at=to_datetime(row.ended_at),
-        )
-        for row in tx.all(_ATTEMPTS, job=number)
-    ]
+    return [attempt(row) for row in tx.all(_ATTEMPTS, job=number)]
 
 
-def _conditions(where: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
+def attempt(row: Any) -> Attempt:
+    return Attempt(
+        job=row.job_id,
+        attempt=row.attempt,
+        outcome=row.outcome,
+        error_class=row.error_class,
+        error=row.error,
+        fingerprint=row.fingerprint,
+        traceback=row.traceback,
+        log=row.log,
+        worker=row.worker_id,
+        started_at=to_datetime(row.started_at),
+        ended_at=to_datetime(row.ended_at),
+    )
+
+
+def conditions(where: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
     """WHERE of fixed clauses and bound values; no text from outside becomes SQL."""
     values = {name: value for bound in where.values() for name, value in bound.items()}
     return (" WHERE " + " AND ".join(where) if where else ""), values

@@ -187,6 +187,7 @@ job = Table(
     Column("error", Text),
     Column("error_class", Text),
     Column("progress", Text),
+    Column("fingerprint", Text),  # of the error that it failed with; NULL unless it is failed now
     # What else may be set in which state. One constraint, since every update of a job pays for it.
     CheckConstraint(
         "CASE state WHEN 0 THEN worker_id IS NULL AND finished_at IS NULL AND (ready IS NULL OR run_at IS NULL)"
@@ -220,6 +221,15 @@ Index(
     unique=True,
     sqlite_where=job.c.unique_key.is_not(None),
     postgresql_where=job.c.unique_key.is_not(None),
+)
+
+# Not "state = failed": PostgreSQL touches every index of a row whose update changes a column that an index mentions.
+Index(
+    "gm_job_error",
+    job.c.fingerprint,
+    job.c.id,
+    sqlite_where=job.c.fingerprint.is_not(None),
+    postgresql_where=job.c.fingerprint.is_not(None),
 )
 
 worker = Table(
@@ -261,6 +271,23 @@ attempt = Table(
     Column("worker_id", BigInteger),
     Column("started_at", BigInteger),
     Column("ended_at", BigInteger, nullable=False),
+    Column("fingerprint", Text),  # NULL: it did not fail, but was cancelled or given back
+)
+Index(
+    "gm_attempt_error",
+    attempt.c.fingerprint,
+    attempt.c.ended_at,
+    sqlite_where=attempt.c.fingerprint.is_not(None),
+    postgresql_where=attempt.c.fingerprint.is_not(None),
+)
+
+# Errors that somebody has seen and does not want to see in the list any more.
+ignored_error = Table(
+    "gm_ignored_error",
+    metadata,
+    Column("fingerprint", Text, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("who", Text, nullable=False),
 )
 
 # The fingerprint of each item's last success: what an unchanged item is skipped by. It outlives the runs.

@@ -38,7 +38,7 @@ _NOW = Sql(
 )
 _REQUEUE = Sql(
     f"UPDATE gm_job SET state = {State.QUEUED:d}, ready = {{next}}, errors = 0, crashes = 0, timeouts = 0, losses = 0,"
-    " returns = 0, result = NULL, finished_at = NULL, alone = {false}, unique_key = unique_name"
+    " returns = 0, result = NULL, finished_at = NULL, alone = {false}, unique_key = unique_name, fingerprint = NULL"
     f" WHERE id = :job AND state IN ({', '.join(map(str, sources('requeue')))}) RETURNING queue_id"
 )
 _STAGE = Sql("SELECT id, name, state FROM gm_stage WHERE id = :stage")

@@ -40,7 +40,7 @@ def _views() -> dict[str, str]:
         "gristmill_jobs": f"""
             SELECT j.id, j.run_id, g.name AS stage, j.key, t.name AS task, q.name AS queue,
                 {_words("j.state", _STATES)} AS state, {_words("j.priority", _PRIORITIES)} AS priority, j.attempt,
-                j.errors, j.crashes, j.timeouts, j.losses, j.returns, j.args, j.result, j.error, j.error_class,
+                j.errors, j.crashes, j.timeouts, j.losses, j.returns, j.args, j.result, j.error, j.error_class, j.fingerprint,
                 j.progress, j.worker_id, {_times("j", "run_at", "created_at", "started_at", "finished_at")}
             FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id
                 LEFT JOIN gm_stage g ON g.id = j.stage_id""",
@@ -62,7 +62,16 @@ def upgrade() -> None:
         sa.Column("worker_id", sa.BigInteger(), nullable=True),
         sa.Column("started_at", sa.BigInteger(), nullable=True),
         sa.Column("ended_at", sa.BigInteger(), nullable=False),
+        sa.Column("fingerprint", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("job_id", "attempt"),
+    )
+    op.create_index(
+        "gm_attempt_error",
+        "gm_attempt",
+        ["fingerprint", "ended_at"],
+        unique=False,
+        sqlite_where=sa.text("fingerprint IS NOT NULL"),
+        postgresql_where=sa.text("fingerprint IS NOT NULL"),
     )
     op.create_table(
         "gm_audit",
@@ -73,6 +82,13 @@ def upgrade() -> None:
         sa.Column("target", sa.Text(), nullable=False),
         sa.Column("detail", sa.Text(), server_default="{}", nullable=False),
         sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_table(
+        "gm_ignored_error",
+        sa.Column("fingerprint", sa.Text(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("who", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("fingerprint"),
     )
     op.create_table(
         "gm_job",
@@ -110,6 +126,7 @@ def upgrade() -> None:
         sa.Column("error", sa.Text(), nullable=True),
         sa.Column("error_class", sa.Text(), nullable=True),
         sa.Column("progress", sa.Text(), nullable=True),
+        sa.Column("fingerprint", sa.Text(), nullable=True),
         sa.CheckConstraint(
             "CASE state WHEN 0 THEN worker_id IS NULL AND finished_at IS NULL AND (ready IS NULL OR run_at IS NULL) WHEN 1 THEN worker_id IS NOT NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NULL ELSE worker_id IS NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NOT NULL END",
             name="gm_job_by_state",
@@ -124,6 +141,14 @@ def upgrade() -> None:
         unique=False,
         sqlite_where=sa.text("run_at IS NOT NULL"),
         postgresql_where=sa.text("run_at IS NOT NULL"),
+    )
+    op.create_index(
+        "gm_job_error",
+        "gm_job",
+        ["fingerprint", "id"],
+        unique=False,
+        sqlite_where=sa.text("fingerprint IS NOT NULL"),
+        postgresql_where=sa.text("fingerprint IS NOT NULL"),
     )
     op.create_index(
         "gm_job_item",
@@ -372,13 +397,26 @@ def downgrade() -> None:
         postgresql_where=sa.text("stage_id IS NOT NULL"),
     )
     op.drop_index(
+        "gm_job_error",
+        table_name="gm_job",
+        sqlite_where=sa.text("fingerprint IS NOT NULL"),
+        postgresql_where=sa.text("fingerprint IS NOT NULL"),
+    )
+    op.drop_index(
         "gm_job_due",
         table_name="gm_job",
         sqlite_where=sa.text("run_at IS NOT NULL"),
         postgresql_where=sa.text("run_at IS NOT NULL"),
     )
     op.drop_table("gm_job")
+    op.drop_table("gm_ignored_error")
     op.drop_table("gm_audit")
+    op.drop_index(
+        "gm_attempt_error",
+        table_name="gm_attempt",
+        sqlite_where=sa.text("fingerprint IS NOT NULL"),
+        postgresql_where=sa.text("fingerprint IS NOT NULL"),
+    )
     op.drop_table("gm_attempt")
     if op.get_bind().dialect.name == "postgresql":
         op.execute("DROP SEQUENCE gm_line")

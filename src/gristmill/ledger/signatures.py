@@ -1,0 +1,164 @@
+"""Failures by fingerprint: a few signatures explain thousands of failed jobs. Listed, looked into, retried, ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gristmill.clock import to_datetime
+from gristmill.errors import NotFound, Refused
+from gristmill.ledger import flow
+from gristmill.ledger.read import attempt, conditions
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.stop import audit, requeue_job
+from gristmill.ledger.store import Tx
+from gristmill.model import ErrorDetail, ErrorPlace, ErrorSubject, Signature
+
+Where = Mapping[str, Mapping[str, Any]]
+
+_NAMED = 100  # stages, subjects and jobs that a detail names, the most affected first
+
+_FROM = (
+    " FROM gm_attempt a JOIN gm_job j ON j.id = a.job_id JOIN gm_queue q ON q.id = j.queue_id"
+    " JOIN gm_task t ON t.id = j.task_id LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
+    " LEFT JOIN gm_subject s ON s.id = r.subject_id"
+)
+# A job is failed now by this error if the error is the one that it ended with.
+_COUNTS = "count(DISTINCT CASE WHEN j.fingerprint = a.fingerprint THEN j.id END) AS failed, count(*) AS attempts"
+_LIST = (
+    f"SELECT a.fingerprint, {_COUNTS}, count(DISTINCT r.subject_id) AS subjects, min(a.ended_at) AS first_seen,"
+    " max(a.ended_at) AS last_seen, max(i.at) AS ignored_at"
+    f"{_FROM} LEFT JOIN gm_ignored_error i ON i.fingerprint = a.fingerprint%s"
+    " GROUP BY a.fingerprint ORDER BY failed DESC, attempts DESC, a.fingerprint LIMIT :most"
+)
+_EXAMPLE = f"SELECT a.*{_FROM}%s ORDER BY a.ended_at DESC, a.job_id DESC LIMIT 1"
+_PLACES = Sql(
+    f"SELECT r.pipeline, g.name AS stage, t.name AS task, q.name AS queue, {_COUNTS}{_FROM}"
+    " WHERE a.fingerprint = :fingerprint GROUP BY r.pipeline, g.name, t.name, q.name"
+    " ORDER BY failed DESC, attempts DESC, task LIMIT :most"
+)
+_SUBJECTS = Sql(
+    f"SELECT s.pipeline, s.name, {_COUNTS}{_FROM} WHERE a.fingerprint = :fingerprint AND s.id IS NOT NULL"
+    " GROUP BY s.id, s.pipeline, s.name ORDER BY failed DESC, attempts DESC, s.pipeline, s.name LIMIT :most"
+)
+_JOBS = Sql("SELECT id FROM gm_job WHERE fingerprint = :fingerprint ORDER BY id DESC LIMIT :most")
+_KNOWN = Sql("SELECT 1 FROM gm_attempt WHERE fingerprint = :fingerprint LIMIT 1")
+_NEXT = Sql(
+    "SELECT id, run_id, unique_name FROM gm_job WHERE fingerprint = :fingerprint AND id > :after ORDER BY id LIMIT :most"
+)
+_IGNORE = Sql(
+    "INSERT INTO gm_ignored_error (fingerprint, at, who) VALUES (:fingerprint, {now}, :who) ON CONFLICT DO NOTHING"
+)
+_HEED = Sql("DELETE FROM gm_ignored_error WHERE fingerprint = :fingerprint")
+
+
+# ---- looking
+
+
+def signatures(tx: Tx, where: Where, most: int) -> list[Signature]:
+    """What failed attempts that meet every condition have in common; what fails the most jobs now comes first."""
+    clauses, values = conditions({"a.fingerprint IS NOT NULL": {}, **where})
+    return [_signature(tx, row, where) for row in tx.all(Sql(_LIST % clauses), most=most, **values)]
+
+
+def _signature(tx: Tx, row: Any, where: Where) -> Signature:
+    clauses, values = conditions({"a.fingerprint = :fingerprint": {"fingerprint": row.fingerprint}, **_on_tables(where)})
+    example = tx.one(Sql(_EXAMPLE % clauses), **values)
+    return Signature(
+        fingerprint=row.fingerprint,
+        error_class=example.error_class,
+        error=example.error,
+        failed=row.failed,
+        attempts=row.attempts,
+        subjects=row.subjects,
+        first_seen=to_datetime(row.first_seen),
+        last_seen=to_datetime(row.last_seen),
+        ignored=row.ignored_at is not None,
+    )
+
+
+UNLESS_IGNORED: Where = {"i.fingerprint IS NULL": {}}
+
+
+def _on_tables(where: Where) -> Where:
+    """The conditions on attempts; whether an error is ignored is none of them."""
+    return {clause: values for clause, values in where.items() if clause not in UNLESS_IGNORED}
+
+
+def detail(tx: Tx, fingerprint: str) -> ErrorDetail:
+    """Everything about one signature: an example, and where it happens."""
+    which: Where = {"a.fingerprint = :fingerprint": {"fingerprint": fingerprint}}
+    found = signatures(tx, which, 1)
+    if not found:
+        raise _unknown(fingerprint)
+    clauses, values = conditions(which)
+    named = {"fingerprint": fingerprint, "most": _NAMED}
+    return ErrorDetail(
+        signature=found[0],
+        example=attempt(tx.one(Sql(_EXAMPLE % clauses), **values)),
+        places=tuple(ErrorPlace(*row) for row in tx.tuples(_PLACES, **named)),
+        subjects=tuple(ErrorSubject(*row) for row in tx.tuples(_SUBJECTS, **named)),
+        jobs=tuple(row.id for row in tx.all(_JOBS, **named)),
+    )
+
+
+def _unknown(fingerprint: str) -> NotFound:
+    return NotFound(f"there is no error {fingerprint!r}; `error list --all` shows those that there are")
+
+
+# ---- retrying
+
+
+class Batch(NamedTuple):
+    """Failed jobs of one error that are requeued in one transaction, and the run of each."""
+
+    jobs: Sequence[int]
+    runs: Sequence[int | None]
+
+
+class Requeued(NamedTuple):
+    queued: int
+    refusals: list[str]
+
+
+def failed_jobs(tx: Tx, fingerprint: str, after: int, most: int) -> list[Batch]:
+    """The next failed jobs of this error, by id.
+
+    One with a unique key is a batch of its own: when a twin is added at that moment, the transaction is lost.
+    """
+    rows = tx.all(_NEXT, fingerprint=fingerprint, after=after, most=most)
+    plain = [row for row in rows if row.unique_name is None]
+    batches = [plain, *([row] for row in rows if row.unique_name is not None)]
+    return [Batch([row.id for row in batch], [row.run_id for row in batch]) for batch in batches if batch]
+
+
+def requeue(tx: Tx, batch: Batch, *, by: str) -> Requeued:
+    """Requeues what can be; a job that cannot (its stage is closed) is left as it is, with the reason."""
+    flow.lock_runs(tx, batch.runs)  # all of them before the first job, and in their order
+    refusals: list[str] = []
+    for job in batch.jobs:
+        try:
+            requeue_job(tx, job, by=by)
+        except Refused as refused:
+            refusals.append(str(refused))
+    return Requeued(len(batch.jobs) - len(refusals), refusals)
+
+
+def record_retry(tx: Tx, fingerprint: str, queued: int, refused: int, *, by: str) -> None:
+    audit(tx, by, "error.retry", f"error {fingerprint}", queued=queued, refused=refused)
+
+
+# ---- ignoring
+
+
+def check_known(tx: Tx, fingerprint: str) -> None:
+    if tx.one(_KNOWN, fingerprint=fingerprint) is None:
+        raise _unknown(fingerprint)
+
+
+def set_ignored(tx: Tx, fingerprint: str, ignored: bool, *, by: str) -> None:
+    """Hides an error from the list, or shows it again. Its jobs stay as they are."""
+    check_known(tx, fingerprint)
+    changed = tx.run(_IGNORE, fingerprint=fingerprint, who=by) if ignored else tx.run(_HEED, fingerprint=fingerprint)
+    if changed:
+        audit(tx, by, "error.ignore" if ignored else "error.heed", f"error {fingerprint}")

@@ -1,0 +1,349 @@
+"""Why a run, a job or a subject is not moving: the one reason, in a word and a sentence, and what mends it.
+
+First the facts are read, in one consistent look; then `of_job` and `of_run`, which see nothing but these, decide. While
+something moves nothing is wrong; otherwise what needs a person comes before what passes by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import orjson
+
+from gristmill.clock import to_datetime
+from gristmill.errors import NotFound, did_you_mean
+from gristmill.identity import gone, host
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Tx
+from gristmill.model import Reason, Why
+from gristmill.states import SUCCESS, TERMINAL, StageState, State, WorkerState
+
+# ---- the facts
+
+
+class Holder(NamedTuple):
+    """The worker that holds a job."""
+
+    id: int
+    host: str
+    heartbeat_at: int | None
+    silent: bool  # its lease is over, it was declared lost, or its process is gone
+
+
+class Stage(NamedTuple):
+    name: str
+    each: bool
+    state: StageState
+    left: int  # items that have not ended
+    total: int
+    after: tuple[str, ...]
+
+
+class Job(NamedTuple):
+    id: int
+    name: str  # `job 34 ('a.pdf')`
+    state: State
+    stage: str | None
+    queue: str
+    paused: bool
+    served: bool  # a worker that is alive takes jobs of its queue
+    ahead: int  # ready jobs that come before it
+    run_at: int | None  # delayed until then
+    since: int | None  # when it started or ended
+    error: str | None
+    holder: Holder | None
+    stopping: bool
+    may_retry: bool
+
+
+class Run(NamedTuple):
+    id: int
+    pipeline: str
+    subject: str
+    state: State
+    said: str | None  # its error, or the reason why it ended early
+    finished_at: int | None
+    stopping: bool
+    behind: int | None  # the subject's active run
+    workers: int  # that are alive
+    stages: Sequence[Stage]
+    running: Sequence[Job]  # in progress: one with a worker that is alive first, then the oldest
+    queued: Sequence[Job]  # of each stage, the one that is next
+    in_progress: int
+
+
+# ---- the decision
+
+
+def of_job(job: Job, now: int) -> Why:
+    target = f"job {job.id}"
+    if job.state in TERMINAL:
+        again = ("job", "retry", str(job.id)) if job.may_retry else ()
+        said = f"{job.name} ended {job.state.word} at {_time(job.since)}{_after(': ', job.error)}"
+        return _why(target, Reason.FINISHED, said, *again, at=job.since)
+    if job.holder is not None:
+        return _held(target, job, job.holder)
+    if job.stopping:
+        return _why(target, Reason.STOPPING, f"the run of {job.name} is being stopped, and the job will be cancelled")
+    if job.paused:
+        said = f"{job.name} is in queue {job.queue!r}, which is paused"
+        return _why(target, Reason.QUEUE_PAUSED, said, "queue", "resume", job.queue)
+    if not job.served:
+        said = f"{job.name} is in queue {job.queue!r}, which no running worker serves"
+        return _why(target, Reason.NO_WORKER, said, "work", "-q", job.queue)
+    if job.run_at is not None and job.run_at > now:
+        said = f"{job.name} is not to run before {_time(job.run_at)}{_after(', after: ', job.error)}"
+        return _why(target, Reason.DELAYED, said, "job", "retry", str(job.id), at=job.run_at)
+    if job.ahead:
+        said = f"{job.name} waits behind {_count(job.ahead, 'ready job')} of queue {job.queue!r}"
+        return _why(target, Reason.IN_LINE, said)
+    return _why(target, Reason.IN_LINE, f"{job.name} is the next of queue {job.queue!r}, as soon as a worker has room")
+
+
+def _held(target: str, job: Job, holder: Holder) -> Why:
+    worker = f"worker {holder.id} on {holder.host}"
+    if holder.silent:
+        said = f"{job.name} is held by {worker}, which was last heard of at {_time(holder.heartbeat_at)}"
+        return _why(target, Reason.WORKER_SILENT, said, "reconcile", at=holder.heartbeat_at)
+    reason, doing = (Reason.STOPPING, "was told to stop") if job.stopping else (Reason.IN_PROGRESS, "is in progress")
+    return _why(target, reason, f"{job.name} {doing}: {worker} has it since {_time(job.since)}", at=job.since)
+
+
+def of_run(run: Run, now: int) -> Why:
+    target = f"run {run.id}"
+    if run.state in TERMINAL:
+        again = () if run.state in SUCCESS else ("start", run.pipeline, run.subject)
+        said = f"{target} ended {run.state.word} at {_time(run.finished_at)}{_after(': ', run.said)}"
+        return _why(target, Reason.FINISHED, said, *again, at=run.finished_at)
+    if run.behind is not None:
+        said = f"{target} waits behind run {run.behind} of the same subject {run.subject!r}"
+        return _why(target, Reason.BEHIND_RUN, said, "why", "run", str(run.behind))
+    jobs = [*run.running, *run.queued]
+    if not jobs:
+        said = f"{target} is not over, but no job of it is left to move it on"
+        return _why(target, Reason.INCONSISTENT, said, "reconcile")
+    reasons = [of_job(job, now) for job in jobs]
+    if run.stopping and reasons[0].reason is not Reason.WORKER_SILENT:
+        left = _count(sum(stage.left for stage in run.stages), "job")
+        said = f"{target} is being stopped{_after(', because: ', run.said)}; {left} of it not ended yet"
+        return _why(target, Reason.STOPPING, said, *(() if run.workers else ("up",)))
+    chosen = min(reasons, key=lambda why: _CHOICE.index(why.reason))
+    job = jobs[reasons.index(chosen)]
+    waits = _fan_in(run.stages) if chosen.reason is Reason.IN_PROGRESS else None
+    if waits is not None:
+        said = f"{waits}: {run.in_progress:,} in progress, the oldest is {job.name}, since {_time(job.since)}"
+        return _why(target, Reason.STAGE_WAITS, said, at=job.since)
+    return replace(chosen, target=target, sentence=_of_stage(run.stages, job) + chosen.sentence)
+
+
+# Of the reasons of a run's jobs: what moves, what needs a person, what passes by itself.
+_CHOICE = (
+    *(Reason.IN_PROGRESS, Reason.IN_LINE),
+    *(Reason.WORKER_SILENT, Reason.QUEUE_PAUSED, Reason.NO_WORKER),
+    *(Reason.DELAYED, Reason.STOPPING),
+)
+
+
+def _fan_in(stages: Sequence[Stage]) -> str | None:
+    """`stage 'total' waits for 3 of 100 items of 'page'`: the first stage that waits for many."""
+    by_name = {stage.name: stage for stage in stages}
+    for stage in stages:
+        before = [by_name[name] for name in stage.after if by_name[name].left]
+        if stage.state is StageState.WAITING and any(upstream.each for upstream in before):
+            names = " and ".join(repr(upstream.name) for upstream in before)
+            return f"stage {stage.name!r} waits for {_items(before)} of {names}"
+    return None
+
+
+def _of_stage(stages: Sequence[Stage], job: Job) -> str:
+    """`3 of 100 items of stage 'page' are left: `, where there are many."""
+    many = [stage for stage in stages if stage.name == job.stage and stage.total > 1]
+    return "".join(f"{_items([stage])} of stage {stage.name!r} are left: " for stage in many)
+
+
+def _items(stages: Sequence[Stage]) -> str:
+    """`3 of 100 items`, or of so many so far."""
+    left, total = sum(stage.left for stage in stages), sum(stage.total for stage in stages)
+    return f"{left:,} of {total:,} items{' so far' if any(s.state is StageState.OPEN for s in stages) else ''}"
+
+
+def _why(target: str, reason: Reason, sentence: str, *command: str, at: int | None = None) -> Why:
+    return Why(target, reason, sentence, command, to_datetime(at))
+
+
+def _time(at: int | None) -> str:
+    moment = to_datetime(at)
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "an unknown time"
+
+
+def _after(words: str, text: str | None) -> str:
+    """The first line of a text after these words; nothing without one."""
+    lines = (text or "").strip().splitlines()
+    return f"{words}{lines[0][:200]}" if lines else ""
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+# ---- the reading
+
+_NOW = Sql("SELECT {now}")
+_WORKERS = Sql(
+    f"SELECT id, host, pid, born, queues FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND lease_until >= {{now}}"
+)
+_HOLDERS = Sql("SELECT id, host, heartbeat_at FROM gm_worker WHERE id {in ids}")
+_JOBS = Sql(
+    "SELECT j.*, g.name AS stage, g.state AS stage_state, r.state AS run_state, r.stop, t.name AS task, q.name AS queue,"
+    " q.paused FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
+    " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id WHERE j.id {in ids}"
+)
+_AHEAD = Sql(
+    "SELECT count(*) FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND (priority < :priority"
+    " OR (priority = :priority AND (CAST(:ready AS bigint) IS NULL OR ready < :ready OR (ready = :ready AND id < :job))))"
+)
+_RUN = Sql("SELECT r.*, s.name AS subject FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id WHERE r.id = :run")
+_STAGES = Sql("SELECT * FROM gm_stage WHERE run_id = :run ORDER BY position")
+_EDGES = Sql(
+    "SELECT e.downstream_id, u.name FROM gm_edge e JOIN gm_stage u ON u.id = e.upstream_id WHERE u.run_id = :run"
+    " ORDER BY u.position"
+)
+_CLAIMS = Sql("SELECT jobs FROM gm_claim")
+_RUNNING = Sql(
+    f"SELECT id, worker_id FROM gm_job WHERE id {{in ids}} AND run_id = :run AND state = {State.IN_PROGRESS:d}"
+    " ORDER BY started_at, id"
+)
+_NEXT = Sql(
+    f"SELECT id FROM gm_job WHERE stage_id = :stage AND state = {State.QUEUED:d}"
+    " ORDER BY CASE WHEN ready IS NULL THEN 1 ELSE 0 END, priority, ready, run_at, id LIMIT 1"
+)
+_ACTIVE = Sql(f"SELECT id FROM gm_run WHERE subject_id = :subject AND state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d})")
+_SUBJECT = Sql("SELECT id FROM gm_subject WHERE pipeline = :pipeline AND name = :name")
+_SUBJECTS = Sql("SELECT name FROM gm_subject WHERE pipeline = :pipeline ORDER BY id DESC LIMIT 1000")
+_PIPELINES = Sql("SELECT DISTINCT pipeline FROM gm_subject")
+_LAST = Sql("SELECT id FROM gm_run WHERE subject_id = :subject ORDER BY id DESC LIMIT 1")
+
+
+def job(tx: Tx, number: int) -> Why:
+    found = _Look(tx).jobs([number])
+    if not found:
+        raise NotFound(f"there is no job {number}")
+    return of_job(found[0], tx.value(_NOW))
+
+
+def run(tx: Tx, number: int) -> Why:
+    return of_run(_Look(tx).run(number), tx.value(_NOW))
+
+
+def subject(tx: Tx, pipeline: str, name: str) -> Why:
+    """Of its active run; without one, of the last."""
+    number = tx.value(_SUBJECT, pipeline=pipeline, name=name)
+    if number is None:
+        raise _unknown_subject(tx, pipeline, name)
+    chosen = tx.value(_ACTIVE, subject=number) or tx.value(_LAST, subject=number)
+    found = run(tx, chosen)
+    return replace(found, target=f"subject {name}")
+
+
+def _unknown_subject(tx: Tx, pipeline: str, name: str) -> NotFound:
+    names = [row.name for row in tx.all(_SUBJECTS, pipeline=pipeline)]
+    if names:
+        return NotFound(f"pipeline {pipeline!r} has no subject {name!r}{did_you_mean(name, names)}")
+    pipelines = [row.pipeline for row in tx.all(_PIPELINES)]
+    return NotFound(f"no run of a pipeline {pipeline!r} was ever started{did_you_mean(pipeline, pipelines)}")
+
+
+class _Look:
+    """One consistent look at the ledger: which workers are alive, and with them the facts about jobs and runs."""
+
+    def __init__(self, tx: Tx) -> None:
+        self.tx = tx
+        alive = [row for row in tx.all(_WORKERS) if row.host != host() or not gone(row.pid, row.born)]
+        self.alive: dict[int, Sequence[str]] = {row.id: orjson.loads(row.queues) for row in alive}
+
+    def jobs(self, ids: Collection[int]) -> list[Job]:
+        """In the order that was asked for."""
+        rows = {row.id: row for row in self.tx.all(_JOBS, ids=list(ids))} if ids else {}
+        held = sorted({row.worker_id for row in rows.values() if row.worker_id is not None})
+        holders = {row.id: row for row in self.tx.all(_HOLDERS, ids=held)} if held else {}
+        return [self._job(rows[number], holders) for number in ids if number in rows]
+
+    def _job(self, row: Any, holders: dict[int, Any]) -> Job:
+        closed = row.run_id is not None and (
+            row.run_state in TERMINAL or row.stop is not None or row.stage_state == StageState.CLOSED
+        )
+        state = State(row.state)
+        return Job(
+            id=row.id,
+            name=f"job {row.id} ({row.key!r})" if row.key else f"job {row.id} ({row.task})",
+            state=state,
+            stage=row.stage,
+            queue=row.queue,
+            paused=bool(row.paused),
+            served=any(not queues or row.queue in queues for queues in self.alive.values()),
+            ahead=self._ahead(row) if state is State.QUEUED else 0,
+            run_at=row.run_at,
+            since=row.finished_at or row.started_at,
+            error=row.error,
+            holder=self._holder(row.worker_id, holders),
+            stopping=bool(row.cancel) or row.stop is not None,
+            may_retry=state in (State.FAILED, State.CANCELLED) and not closed,
+        )
+
+    def _holder(self, number: int | None, holders: dict[int, Any]) -> Holder | None:
+        if number is None:
+            return None
+        row = holders.get(number)
+        if row is None:
+            return Holder(number, "a host that nobody knows", None, silent=True)
+        return Holder(number, row.host, row.heartbeat_at, silent=number not in self.alive)
+
+    def _ahead(self, row: Any) -> int:
+        line = {"queue": row.queue_id, "pool": row.pool, "priority": row.priority}
+        ahead: int = self.tx.value(_AHEAD, ready=row.ready, job=row.id, **line)
+        return ahead
+
+    def run(self, number: int) -> Run:
+        row = self.tx.one(_RUN, run=number)
+        if row is None:
+            raise NotFound(f"there is no run {number}")
+        stages = self.tx.all(_STAGES, run=number)
+        running = self._running(number)
+        following = [self.tx.value(_NEXT, stage=stage.id) for stage in stages if _left(stage)]
+        return Run(
+            id=number,
+            pipeline=row.pipeline,
+            subject=row.subject,
+            state=State(row.state),
+            said=row.error or row.reason,
+            finished_at=row.finished_at,
+            stopping=row.stop is not None,
+            behind=self.tx.value(_ACTIVE, subject=row.subject_id) if row.state == State.WAITING else None,
+            workers=len(self.alive),
+            stages=self._stages(number, stages),
+            running=self.jobs(running[:1]),
+            queued=self.jobs([job for job in following if job is not None]),
+            in_progress=len(running),
+        )
+
+    def _running(self, run: int) -> list[int]:
+        """Jobs in progress, found through the claims: there is no index for them. Those of workers alive come first."""
+        ids = [number for row in self.tx.all(_CLAIMS) for number in orjson.loads(row.jobs)]
+        rows = self.tx.all(_RUNNING, ids=ids, run=run) if ids else []
+        return [row.id for row in sorted(rows, key=lambda row: row.worker_id not in self.alive)]
+
+    def _stages(self, run: int, rows: Sequence[Any]) -> list[Stage]:
+        after: dict[int, list[str]] = {row.id: [] for row in rows}
+        for edge in self.tx.all(_EDGES, run=run):
+            after[edge.downstream_id].append(edge.name)
+        return [
+            Stage(row.name, bool(row.each), StageState(row.state), _left(row), row.total, tuple(after[row.id]))
+            for row in rows
+        ]
+
+
+def _left(row: Any) -> int:
+    left: int = row.total - row.completed - row.failed - row.skipped - row.cancelled
+    return left

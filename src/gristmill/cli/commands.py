@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gristmill import __version__
-from gristmill.cli import db, jobs, queues, runs, starting, status, workers, working
+from gristmill.cli import db, jobs, queues, runs, starting, status, subjects, workers, working
 from gristmill.cli.app import Group
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -24,6 +24,7 @@ for command in (
     working.work,
     status.status,
     status.watch,
+    subjects.subject,
     runs.run,
     jobs.job,
     queues.queue,

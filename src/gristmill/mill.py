@@ -140,7 +140,7 @@ class Mill:
             _choice(IfActive, if_active, "if_active"),
         )
         if started.raised and level < Priority.LOW:
-            while self.ledger.do(start.raise_jobs, started.run_id, int(level)):
+            while self.ledger.do(start.raise_jobs, started.run_id):
                 pass
         run = self.run(started.run_id)
         if args and not started.created and run.args != orjson.loads(text):

@@ -6,7 +6,7 @@ The database's clock decides. Where a test wants its own time it gives the ledge
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 Clock = Callable[[], int]
 SECOND = 1_000_000
@@ -32,11 +32,15 @@ def iso(at: datetime | None) -> str | None:
 class FrozenClock:
     """A clock that stands still until it is told to move."""
 
-    def __init__(self, at: int = 1_700_000_000 * SECOND) -> None:
-        self.at = at
+    def __init__(self, at: int | datetime = 1_700_000_000 * SECOND) -> None:
+        self.at = from_datetime(at) if isinstance(at, datetime) else at
 
     def __call__(self) -> int:
         return self.at
 
-    def advance(self, seconds: float) -> None:
-        self.at += micros(seconds)
+    @property
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.at / SECOND, UTC)
+
+    def advance(self, seconds: float | timedelta) -> None:
+        self.at += micros(seconds.total_seconds() if isinstance(seconds, timedelta) else seconds)

@@ -31,12 +31,13 @@ from gristmill.model import (
     Run,
     Signature,
     Status,
+    Subject,
     Why,
     Worker,
 )
 from gristmill.pipeline import Pipeline, Registry, Stage, Task, check_name, check_timeout
 from gristmill.retry import Retries
-from gristmill.settings import database_url, worker_settings
+from gristmill.settings import LABEL_LIMIT, database_url, worker_settings
 from gristmill.states import State, UniqueScope
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from gristmill.delivery.database import database_delivery
     from gristmill.housekeeping import sweep_run
-    from gristmill.ledger import names, queues, read, signatures, start, stop, why
+    from gristmill.ledger import names, queues, read, signatures, start, stop, subjects, why
     from gristmill.ledger.start import IfActive, NewJob, PlannedStage
     from gristmill.ledger.store import Ledger, Tx, shown
     from gristmill.reconciler import Reconciler
@@ -57,11 +58,24 @@ def _load() -> None:
 
     Children import applications, and these import this module: SQLAlchemy alone would cost each child 0.3 s and 20 MiB.
     """
-    global database_delivery, sweep_run, names, queues, read, signatures, start, stop, why, IfActive, NewJob, PlannedStage
+    global \
+        database_delivery, \
+        sweep_run, \
+        names, \
+        queues, \
+        read, \
+        signatures, \
+        start, \
+        stop, \
+        subjects, \
+        why, \
+        IfActive, \
+        NewJob, \
+        PlannedStage
     global Ledger, shown, Reconciler, Supervisor
     from gristmill.delivery.database import database_delivery
     from gristmill.housekeeping import sweep_run
-    from gristmill.ledger import names, queues, read, signatures, start, stop, why
+    from gristmill.ledger import names, queues, read, signatures, start, stop, subjects, why
     from gristmill.ledger.start import IfActive, NewJob, PlannedStage
     from gristmill.ledger.store import Ledger, shown
     from gristmill.reconciler import Reconciler
@@ -166,7 +180,7 @@ class Mill:
             _choice(IfActive, if_active, "if_active"),
         )
         if started.raised and level < Priority.LOW:
-            while do(start.raise_jobs, started.run_id, int(level)):
+            while do(start.raise_jobs, started.run_id):
                 pass
         run = self.run(started.run_id) if connection is None else do(read.run, started.run_id)
         if args and not started.created and run.args != orjson.loads(text):
@@ -389,6 +403,29 @@ class Mill:
                 raise Invalid(f"a queue's weight is a number above 0, not {weight!r}")
             self.ledger.do(queues.set_weight, queue, weight, by=by or who())
 
+    def set_subject(
+        self,
+        pipeline: Pipeline | str,
+        name: str,
+        *,
+        interval: float | timedelta | None = None,
+        labels: Mapping[str, str | None] | None = None,
+        by: str | None = None,
+    ) -> Subject:
+        """Sets a subject's own interval (0: none) and some of its labels (None: away with it); others stay.
+
+        Makes the subject if it was not there and the pipeline is this application's.
+        """
+        flow = pipeline.name if isinstance(pipeline, Pipeline) else pipeline
+        check_key(name, "subject")
+        if flow not in self.registry.pipelines and self.registry.pipelines:
+            self.registry.pipeline(flow)  # says what is meant
+        gap = None if interval is None else _delay(interval, "interval")
+        self.ledger.do(
+            subjects.set_subject, flow, name, gap, _labels(labels), create=flow in self.registry.pipelines, by=by or who()
+        )
+        return self.subject(flow, name)
+
     def reconcile(self, *, dry_run: bool = False, subject: str | None = None) -> list[Repair]:
         """Looks for what should not be and mends it; `dry_run` only says what it would do."""
         return Reconciler(self.ledger).run(mend=not dry_run, subject=subject)
@@ -518,6 +555,37 @@ class Mill:
         with self.ledger.reading() as tx:
             return look(tx, *args, **options)
 
+    def subject(self, pipeline: Pipeline | str, name: str) -> Subject:
+        with self.ledger.reading() as tx:
+            return subjects.subject(tx, pipeline.name if isinstance(pipeline, Pipeline) else pipeline, name)
+
+    def subjects(
+        self,
+        *,
+        pipeline: Pipeline | str | None = None,
+        label: str | Iterable[str] = (),
+        stale_for: float | timedelta | None = None,
+        state: str | None = None,
+        limit: int = 50,
+        after: Subject | int | None = None,
+    ) -> list[Subject]:
+        """Subjects, in the order in which they came; `after` the last of one page comes the next.
+
+        `label`: `key=value` or `key`, one or several. `stale_for`: without a good run for so many seconds, or ever.
+        `state`: of the active run or of the last one that ended.
+        """
+        wanted = [label] if isinstance(label, str) else label
+        with self.ledger.reading() as tx:
+            return subjects.subjects(
+                tx,
+                pipeline=pipeline.name if isinstance(pipeline, Pipeline) else pipeline,
+                labels=[_label(text) for text in wanted],
+                stale_for=None if stale_for is None else _delay(stale_for, "stale_for"),
+                state=_state(state),
+                after=after.id if isinstance(after, Subject) else after,
+                most=limit,
+            )
+
     def queues(self) -> list[Queue]:
         with self.ledger.reading() as tx:
             return read.queues(tx)
@@ -574,11 +642,37 @@ def _moment(at: Any) -> int:
     return from_datetime(at)
 
 
-def _delay(delay: Any) -> int:
+def _delay(delay: Any, what: str = "delay") -> int:
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e10:
-        raise Invalid(f"delay must be a number of seconds, not {delay!r}")
+        raise Invalid(f"{what} must be a number of seconds, not {delay!r}")
     return micros(seconds)
+
+
+def _labels(labels: Any) -> dict[str, str | None]:
+    if labels is None:
+        return {}
+    if not isinstance(labels, Mapping):
+        raise Invalid(f"labels must be a dict of values by key, not {type(labels).__name__}")
+    return {_label_key(key): None if value is None else _label_value(value) for key, value in labels.items()}
+
+
+def _label(text: Any) -> tuple[str, str | None]:
+    """`key=value`, or `key` for any value."""
+    key, equals, value = check_key(text, "label").partition("=")
+    return _label_key(key), _label_value(value) if equals else None
+
+
+def _label_key(key: Any) -> str:
+    if "=" in check_key(key, "label"):
+        raise Invalid(f"the key of a label cannot hold '=': {key!r}")
+    return _label_value(key)
+
+
+def _label_value(value: Any) -> str:
+    if len(check_key(value, "label")) > LABEL_LIMIT:
+        raise Invalid(f"a label has {len(value)} characters; the limit is {LABEL_LIMIT}: {value[:60]!r}…")
+    return str(value)
 
 
 def _choice(kind: Any, value: Any, what: str) -> Any:

@@ -1,4 +1,4 @@
-"""What the ledger tells: plain values for runs, stages, jobs, attempts, queues and workers."""
+"""What the ledger tells: plain values for runs, stages, jobs, attempts, subjects, queues and workers."""
 
 from __future__ import annotations
 
@@ -232,6 +232,32 @@ class Worker:
     registered_at: datetime | None
     heartbeat_at: datetime | None
     lease_until: datetime | None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What goes through a pipeline: its runs, how fresh it is, what people said about it."""
+
+    id: int
+    pipeline: str
+    name: str
+    labels: dict[str, str]
+    interval: float | None  #: seconds between two runs, where it wants its own
+    active_run: int | None
+    active_state: str | None
+    waiting_run: int | None  #: the follow-up behind the active one
+    last_run: int | None  #: that ended
+    last_state: str | None
+    last_run_at: datetime | None  #: when it ended
+    last_good_run: int | None  #: the last that ended completed or completed_with_errors
+    last_good_at: datetime | None
+    age: float | None  #: seconds since the last good run ended, by the database's clock; None: there was none
+    created_at: datetime | None
+
+    @property
+    def state(self) -> str | None:
+        """Of its active run, else of its last one; None: it never had one."""
+        return self.active_state or self.last_state
 
 
 @dataclass(frozen=True)

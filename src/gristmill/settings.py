@@ -18,6 +18,7 @@ DEFAULT_QUEUE = "default"
 PAYLOAD_LIMIT = 1024 * 1024  # bytes of JSON: a row is a message, not a document store
 KEY_LIMIT = 500  # characters: keys are indexed, and PostgreSQL's index rows end at 2,700 bytes
 NAME_LIMIT = 100
+LABEL_LIMIT = 200  # characters of a label's key, and of its value: both are in one index row
 
 
 @dataclass(frozen=True)

@@ -390,19 +390,13 @@ class Worker:
     def _meet(self, tx: Tx, kinds: Collection[Kind]) -> None:
         """Reads what is not known yet about the tasks, runs and stages of jobs just taken; their runs have begun now."""
         known = self.crew.known
-        tasks = {kind.task_id for kind in kinds} - known.tasks.keys()
         if len(known.runs) > _MOST_KNOWN:
             self.crew.forget_idle_runs()
             self._begun &= known.runs.keys()
-        runs = _runs_of(kinds) - self._begun
-        stages = {stage for kind in kinds if (stage := kind.origin.stage_id) is not None} - known.stages.keys()
-        if tasks:
-            known.tasks.update(read.task_infos(tx, tasks))
-        if stages:
-            known.stages.update(read.stage_infos(tx, stages))
+        known.meet(tx, kinds)
+        runs = sorted(_runs_of(kinds) - self._begun)
         if runs:
-            known.runs.update(read.run_infos(tx, runs))
-            self._unbegun.update(begin_free(tx, sorted(runs)))
+            self._unbegun.update(begin_free(tx, runs))
 
     def _turn_away(self, taken: Taken) -> list[Claimed]:
         """Jobs of stopped runs end here; those of tasks that this application does not know go back for a while."""

@@ -81,3 +81,44 @@ def test_reconcile_takes_back_the_jobs_of_a_worker_that_was_killed(made: Cli) ->
     assert made.call("job", "show", 1, "--json").json["state"] == "in_progress"
     assert "1 thing mended" in made.call("reconcile").out
     assert made.call("job", "show", 1, "--json").json["state"] == "queued"
+
+
+def test_subject_set_changes_what_is_given_and_the_lists_find_it(waiting: Cli) -> None:
+    set_ = ("subject", "set", "letters", "books")
+    said = waiting.run(*set_, "--interval", "6h", "--label", "tier=gold", "--label", "town=Oak Field")
+    assert (said.code, said.out) == (0, "letters books: every 6 h; tier=gold  town=Oak Field\n")
+    assert waiting.call(*set_, "--unlabel", "town", "--interval", "off").out == (
+        "letters books: no interval of its own; tier=gold\n"
+    )
+    (found,) = waiting.call(
+        "subject", "list", "--label", "tier=gold", "--stale-for", "1d", "--state", "queued", "--json"
+    ).json
+    assert (found["name"], found["labels"], found["interval"]) == ("books", {"tier": "gold"}, None)
+    assert (found["state"], found["active_run"], found["age"]) == ("queued", 1, None)
+    assert waiting.call("subject", "list", "--label", "tier=silver").err == "note: no subjects match\n"
+    shown = waiting.call("subject", "show", "letters", "books").out
+    assert "subject 1  letters  books  queued" in shown
+    assert [run["id"] for run in waiting.call("subject", "show", "letters", "books", "--json").json["runs"]] == [1]
+
+
+def test_a_subject_is_made_only_where_the_application_is_known(waiting: Cli) -> None:
+    words = ("subject", "set", "letters", "films", "--label", "tier=gold")
+    assert waiting.call(*words).err == "Error: letters has no subject 'films'\n"
+    assert waiting.call("-A", APP, *words).code == 0
+    assert "never run" in waiting.call("subject", "show", "letters", "films").out
+    page = waiting.call("subject", "list", "--limit", 1)
+    assert page.err == "note: there may be more: --after 1, or --limit N\n"
+    assert [s["name"] for s in waiting.call("subject", "list", "--after", 1, "--json").json] == ["films"]
+
+
+def test_subject_set_refuses_what_it_cannot_read(waiting: Cli) -> None:
+    set_ = ("subject", "set", "letters", "books")
+    for words, message in [
+        ((), "nothing to set"),
+        (("--label", "gold"), "'gold' must be KEY=VALUE"),
+        (("--interval", "often"), "'often' is not a duration"),
+        (("--label", "tier="), "label must not be empty"),
+    ]:
+        result = waiting.call(*set_, *words)
+        assert result.code != 0
+        assert message in result.err

@@ -18,6 +18,8 @@ STAGE_FIELDS = {"name", "state", "total", "completed", "failed", "skipped", "can
 JOB_FIELDS = {"id", "run", "stage", "key", "task", "queue", "state", "attempt", "error"}
 READERS = [
     ["status"],
+    ["subject", "list"],
+    ["subject", "show", "letters", "books"],
     ["run", "list"],
     ["run", "show", "1"],
     ["job", "list"],

@@ -65,6 +65,12 @@ _BROKEN = {
     "an ended job holds no unique key": "SELECT id FROM gm_job WHERE state >= 2 AND unique_key IS NOT NULL",
     "a failed attempt is kept under a number that was claimed": """
         SELECT a.job_id AS id FROM gm_attempt a JOIN gm_job j ON j.id = a.job_id WHERE a.attempt > j.attempt""",
+    "a subject's last run ended as its row says": """
+        SELECT s.id FROM gm_subject s JOIN gm_run r ON r.id = s.last_run_id
+        WHERE s.last_state <> r.state OR s.last_run_at <> r.finished_at OR r.subject_id <> s.id""",
+    "a subject is as fresh as its last good run": """
+        SELECT s.id FROM gm_subject s LEFT JOIN gm_run r ON r.id = s.last_good_run_id
+        WHERE s.last_good_at <> coalesce(r.finished_at, 0)""",
     "the last good run of a subject ended well": """
         SELECT s.id FROM gm_subject s JOIN gm_run r ON r.id = s.last_good_run_id WHERE r.state NOT IN (2, 3)""",
 }

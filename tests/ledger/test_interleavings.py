@@ -18,7 +18,7 @@ from gristmill.clock import FrozenClock
 from gristmill.errors import NotYours, Refused
 from gristmill.ledger import queues, repair, start, stop, workers
 from gristmill.ledger.claim import Lane, Want, claim
-from gristmill.ledger.emit import emit
+from gristmill.ledger.emit import Emission, Item, emit
 from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.finish import Verdict, finish
 from gristmill.ledger.start import IfActive
@@ -304,7 +304,69 @@ def a_requeue_and_a_new_twin(play: Play, subject: str) -> Meeting:
     return Meeting(call(stop.requeue_job, old, by="me"), call(start.enqueue, twin), check)
 
 
+def wide(play: Play, subject: str) -> tuple[int, Player]:
+    """A run of low priority with two queued items, one of them delayed; the worker still holds their producer."""
+    run = play.mill.start("site", subject, priority="low")
+    player = play.player()
+    find = player.take_one()
+    player.emit(find, "a", "b")
+    other = play.player()
+    other.finish(*[end(job, Verdict.LATER, delay=60) for job in other.take(1)])
+    play.clock.advance(60)
+    return run.id, player
+
+
+def all_high(play: Play, run: int) -> Callable[[], None]:
+    def check() -> None:
+        assert [row.priority for row in play.rows("SELECT priority FROM gm_job WHERE run_id = :run AND state = 0", run=run)]
+        assert play.value("SELECT max(priority) FROM gm_job WHERE run_id = :run AND state = 0", run=run) == 0
+
+    return check
+
+
+def joining(play: Play, subject: str, priority: int) -> Call:
+    """Joins, and raises what is queued, as one caller does (in two transactions; here in one, which is harder)."""
+    planned = play.mill._plan(play.mill.registry.pipeline("site"))
+
+    def join(tx: Any) -> None:
+        started = start.start(tx, "site", subject, "{}", priority, planned, IfActive.JOIN)
+        start.raise_jobs(tx, started.run_id)
+
+    return call(join)
+
+
+def two_raises(play: Play, subject: str) -> Meeting:
+    """The weaker one must not hide jobs from the stronger one, whose raise came in the meantime."""
+    run, _ = wide(play, subject)
+    play.ledger.do(start.start, "site", subject, "{}", 1, (), IfActive.JOIN)
+    return Meeting(call(start.raise_jobs, run), joining(play, subject, 0), all_high(play, run))
+
+
+def a_raise_and_a_promotion(play: Play, subject: str) -> Meeting:
+    run, _ = wide(play, subject)
+    play.ledger.do(start.start, "site", subject, "{}", 0, (), IfActive.JOIN)
+    return Meeting(call(start.raise_jobs, run), call(queues.promote), all_high(play, run))
+
+
+def a_join_and_new_items(play: Play, subject: str) -> Meeting:
+    run, player = wide(play, subject)
+    (number, attempt, _) = play.ledger.do(workers.held_jobs, player.id)[0]
+    batch = Batch(emissions=[Emission(number, attempt, run, 2, [Item("c", None)])])
+    return Meeting(joining(play, subject, 0), call(exchange, player.id, batch), all_high(play, run))
+
+
+def a_raise_and_a_job_that_is_given_back(play: Play, subject: str) -> Meeting:
+    run, _ = wide(play, subject)
+    other = play.player()
+    back = [end(job, Verdict.RELEASED) for job in other.take()]
+    return Meeting(joining(play, subject, 0), call(finish, other.id, back), all_high(play, run))
+
+
 SCENARIOS: list[Scenario] = [
+    two_raises,
+    a_raise_and_a_promotion,
+    a_join_and_new_items,
+    a_raise_and_a_job_that_is_given_back,
     two_branches_of_a_join,
     the_end_and_a_start_that_waits,
     two_starts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gristmill import __version__
-from gristmill.cli import db, jobs, queues, runs, signatures, starting, status, why, workers, working
+from gristmill.cli import db, jobs, queues, runs, signatures, starting, status, subjects, why, workers, working
 from gristmill.cli.app import Group
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -25,6 +25,7 @@ for command in (
     status.status,
     status.watch,
     why.why,
+    subjects.subject,
     runs.run,
     jobs.job,
     signatures.error,

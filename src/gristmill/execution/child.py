@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from gristmill.execution.call import call, call_async
 from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
 from gristmill.execution.frames import Unpacker, pack
@@ -245,10 +246,7 @@ def _run(child: Child, given: Given) -> Plain | Ended:
         if task.when or task.within:
             skip_unless(task, ctx)
         emitter = child.emitter(ctx)
-        value = task.fn(ctx, **arguments)
-        if task.streams:
-            value = _drain_generator(value, emitter)
-        return succeeded(ctx, value, _last_items(emitter, task, value))
+        return succeeded(ctx, *call(task, ctx, arguments, emitter))
     except BaseException as error:
         return failed(ctx, error, child.home.captured, child.rest(ctx))
     finally:
@@ -256,25 +254,6 @@ def _run(child: Child, given: Given) -> Plain | Ended:
             _limit_memory(child.memory_mib)
         child.forget(row[1])
         child.home.restore()
-
-
-def _last_items(emitter: Emitter | None, task: Task[Any, Any], value: Any) -> Any:
-    if emitter is None:
-        return None
-    if not task.streams:
-        emitter.pass_on(value)
-    return emitter.rest()
-
-
-def _drain_generator(items: Any, emitter: Emitter | None) -> Any:
-    """Emits what a generator yields; its `return` is the result."""
-    while True:
-        try:
-            item = next(items)
-        except StopIteration as stop:
-            return stop.value
-        if emitter is not None:
-            emitter.add(item)
 
 
 # ---- what a job leaves behind
@@ -407,26 +386,13 @@ async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop
         if task.when or task.within:
             skip_unless(task, ctx)
         emitter = child.emitter(ctx)
-        called = task.fn(ctx, **arguments)
-        value = await (_drain_async(called, emitter) if task.streams else called)
-        return succeeded(ctx, value, _last_items(emitter, task, value))
+        return succeeded(ctx, *await call_async(task, ctx, arguments, emitter))
     except asyncio.CancelledError as error:
         return cancelled(ctx) if ctx._asked else failed(ctx, error, lambda: None)
     except BaseException as error:
         return failed(ctx, error, lambda: clean("\n".join(lines), LOG_LIMIT) or None, child.rest(ctx))
     finally:
         child.forget(ctx.job)
-
-
-async def _drain_async(items: Any, emitter: Emitter | None) -> Any:
-    """Emits what an async generator yields; it cannot return a result."""
-    import asyncio
-
-    async for item in items:
-        if emitter is not None:
-            emitter.add(item, wait=False)
-            if emitter.full:
-                await asyncio.get_running_loop().run_in_executor(None, emitter.wait)
 
 
 # ---- starting

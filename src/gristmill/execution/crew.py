@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -17,15 +17,16 @@ from orjson import Fragment
 from gristmill.execution.child import LEASE_OVER
 from gristmill.execution.children import Child, Held
 from gristmill.execution.run import WRITTEN, Report
+from gristmill.ledger import read
 from gristmill.ledger.claim import Claimed, Kind
 from gristmill.ledger.emit import Emission, Refusal
 from gristmill.ledger.exchange import Batch, refused
 from gristmill.ledger.finish import Outcome, Verdict
 from gristmill.ledger.read import RunInfo, StageInfo, TaskInfo
+from gristmill.ledger.store import Tx
 from gristmill.settings import WorkerSettings
 
 SYNC, ASYNC = 0, 1  # pools: the kinds of children
-_VERDICTS = {verdict.value: verdict for verdict in Verdict}
 _STUCK = 0.1  # seconds that jobs may wait behind one that takes longer than was thought
 _ASYNC_GRACE = 2.0  # seconds that a cancelled coroutine gets before its whole process is killed
 _MEMORY_EVERY = 0.25
@@ -64,10 +65,44 @@ class Knowledge:
     runs: dict[int, RunInfo] = field(default_factory=dict)
     stages: dict[int, StageInfo] = field(default_factory=dict)
 
+    def meet(self, tx: Tx, kinds: Collection[Kind]) -> list[int]:
+        """Reads what is not known yet about jobs of these kinds; says which runs are new."""
+        tasks = {kind.task_id for kind in kinds} - self.tasks.keys()
+        runs = {run for kind in kinds if (run := kind.origin.run_id) is not None} - self.runs.keys()
+        stages = {stage for kind in kinds if (stage := kind.origin.stage_id) is not None} - self.stages.keys()
+        if tasks:
+            self.tasks.update(read.task_infos(tx, tasks))
+        if stages:
+            self.stages.update(read.stage_infos(tx, stages))
+        if runs:
+            self.runs.update(read.run_infos(tx, runs))
+        return sorted(runs)
+
     @property
     def limited(self) -> bool:
         """Does any task limit its memory?"""
         return any(task.spec["memory_mib"] for task in self.tasks.values())
+
+
+def outcome_of(report: Report, run: int | None) -> Outcome:
+    """What a report says, as the ledger wants it."""
+    verdict = Verdict(report.verdict)
+    return Outcome(
+        report.job,
+        report.attempt,
+        run,
+        verdict,
+        report.result,
+        report.ran,
+        None if report.progress is None else orjson.dumps(report.progress).decode(),
+        report.reason,
+        report.error_class,
+        tuple(report.error_types),
+        report.traceback,
+        report.log,
+        report.delay if verdict is Verdict.LATER else 0.0,
+        fingerprint=report.fingerprint,
+    )
 
 
 class Crew:
@@ -381,31 +416,15 @@ class Crew:
             self._retire(child)
 
     def _outcome(self, held: Held, report: Report) -> Outcome:
-        verdict = _VERDICTS[report.verdict]
-        reason = report.reason
+        outcome = outcome_of(report, held[0].run_id)
         if report.job in self._timed_out:
-            verdict, reason = Verdict.TIMEOUT, self._timeout_words(held)
+            outcome = outcome._replace(verdict=Verdict.TIMEOUT, reason=self._timeout_words(held), delay=0.0)
         if report.items and held[0].run_id is not None:
             number, items = report.items
             self.batch.emissions.append(Emission(report.job, report.attempt, held[0].run_id, number, items))
-        if verdict is Verdict.UNSPENT:
+        if outcome.verdict is Verdict.UNSPENT:
             self.rest_for = max(self.rest_for, report.delay)
-        return Outcome(
-            report.job,
-            report.attempt,
-            held[0].run_id,
-            verdict,
-            report.result,
-            report.ran,
-            None if report.progress is None else orjson.dumps(report.progress).decode(),
-            reason,
-            report.error_class,
-            tuple(report.error_types),
-            report.traceback,
-            report.log,
-            report.delay if verdict is Verdict.LATER else 0.0,
-            fingerprint=report.fingerprint,
-        )
+        return outcome
 
     def _hear_items(self, child: Child, job: int, attempt: int, number: int, items: Any) -> None:
         held = child.held.get(job)

@@ -44,8 +44,10 @@ _STOP = Sql(
     "UPDATE gm_run SET stop = :stop, stop_by = :by, reason = :reason, error = :error WHERE id = :run AND stop IS NULL"
 )
 _END = Sql("UPDATE gm_run SET state = :state, error = :error, finished_at = {now} WHERE id = :run")
-_LAST_RUN = Sql("UPDATE gm_subject SET last_run_id = :run WHERE id = :subject")
-_LAST_GOOD_RUN = Sql("UPDATE gm_subject SET last_run_id = :run, last_good_run_id = :run WHERE id = :subject")
+_LAST_RUN = "UPDATE gm_subject SET last_run_id = r.id, last_state = r.state, last_run_at = r.finished_at%s"
+_OF_RUN = " FROM gm_run r WHERE r.id = :run AND gm_subject.id = r.subject_id"
+_LAST_GOOD_RUN = Sql(_LAST_RUN % ", last_good_run_id = r.id, last_good_at = r.finished_at" + _OF_RUN)
+_LAST_BAD_RUN = Sql(_LAST_RUN % "" + _OF_RUN)
 _WAITING = Sql(f"SELECT id FROM gm_run WHERE subject_id = :subject AND state = {State.WAITING:d} {{lock}}")
 _ACTIVATE = Sql(f"UPDATE gm_run SET state = {State.QUEUED:d} WHERE id = :run")
 
@@ -228,7 +230,7 @@ class _Flow:
         self.tx.run(_END, run=self.run["id"], state=int(state), error=self.run["error"] or self._failed_items())
         self.run["state"] = state
         good = state in (State.COMPLETED, State.COMPLETED_WITH_ERRORS)
-        self.tx.run(_LAST_GOOD_RUN if good else _LAST_RUN, run=self.run["id"], subject=self.run["subject_id"])
+        self.tx.run(_LAST_GOOD_RUN if good else _LAST_BAD_RUN, run=self.run["id"])
         waiting = self.tx.value(_WAITING, subject=self.run["subject_id"])
         if waiting is not None:
             self.tx.run(_ACTIVATE, run=waiting)

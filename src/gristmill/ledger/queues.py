@@ -36,6 +36,9 @@ _PUT_OFF = Sql(
 )
 _OTHER_WORKER = Sql(f"SELECT 1 FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND id <> :worker LIMIT 1")
 _NEXT_DUE = Sql("SELECT run_at - {now} FROM gm_job WHERE run_at IS NOT NULL ORDER BY run_at LIMIT 1")
+_NEXT_DUE_OF = Sql(
+    "SELECT run_at - {now} FROM gm_job WHERE run_at IS NOT NULL AND queue_id {in ids} ORDER BY run_at LIMIT 1"
+)
 
 
 def all_queues(tx: Tx) -> list[QueueRow]:
@@ -75,7 +78,7 @@ def put_off(tx: Tx, worker: int, queue: int, pool: int, tasks: Collection[int], 
         tx.run(_PUT_OFF, ids=ids, delay=delay, reason=reason)
 
 
-def next_due(tx: Tx) -> int | None:
-    """Microseconds until the next delayed job is due; None: there is none."""
-    due: int | None = tx.value(_NEXT_DUE)
+def next_due(tx: Tx, only: Collection[int] | None = None) -> int | None:
+    """Microseconds until the next delayed job (of `only` these queues) is due; None: there is none."""
+    due: int | None = tx.value(_NEXT_DUE) if only is None else tx.value(_NEXT_DUE_OF, ids=sorted(only))
     return due

@@ -54,6 +54,7 @@ task = Table(
     UniqueConstraint("name", "spec", name="gm_task_once"),
 )
 
+# What is asked of subjects by the thousand is in their own rows: to look it up in runs would be a join for each.
 subject = Table(
     "gm_subject",
     metadata,
@@ -61,10 +62,26 @@ subject = Table(
     Column("pipeline", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
-    Column("last_run_id", BigInteger),
+    Column("interval", BigInteger),  # microseconds between two runs, where it wants its own
+    Column("last_run_id", BigInteger),  # that ended
+    Column("last_state", SmallInteger),
+    Column("last_run_at", BigInteger),
     Column("last_good_run_id", BigInteger),
+    Column("last_good_at", BigInteger, nullable=False, server_default=_ZERO),  # 0: never; the stalest come first
     UniqueConstraint("pipeline", "name", name="gm_subject_once"),
+    CheckConstraint('"interval" > 0', name="gm_subject_interval"),
 )
+Index("gm_subject_state", subject.c.last_state, subject.c.id)
+Index("gm_subject_age", subject.c.last_good_at)
+
+label = Table(
+    "gm_label",
+    metadata,
+    Column("subject_id", BigInteger, ForeignKey("gm_subject.id", ondelete="CASCADE"), primary_key=True),
+    Column("key", Key, primary_key=True),
+    Column("value", Key, nullable=False),
+)
+Index("gm_label_value", label.c.key, label.c.value, label.c.subject_id)
 
 run = Table(
     "gm_run",

@@ -84,7 +84,7 @@ _RAISE_RUN = Sql("UPDATE gm_run SET priority = :priority WHERE id = :run")
 _RAISE_JOBS = Sql(
     "UPDATE gm_job SET priority = :priority WHERE id {one_of SELECT id FROM gm_job"
     " WHERE stage_id IN (SELECT id FROM gm_stage WHERE run_id = :run)"
-    f" AND state = {State.QUEUED:d} AND priority > :priority LIMIT :most {{skip}}}}"
+    f" AND state = {State.QUEUED:d} AND priority > :priority ORDER BY id LIMIT :most {{lock}}}}"
 )
 
 
@@ -129,9 +129,14 @@ def _write_plan(tx: Tx, run: int, plan: Sequence[PlannedStage]) -> None:
         tx.run(_ADD_EDGES, f=edges)
 
 
-def raise_jobs(tx: Tx, run: int, priority: int, most: int = 2000) -> int:
-    """Moves up to `most` queued jobs of a run to a higher priority; says how many, so that the caller can go on."""
-    return tx.run(_RAISE_JOBS, run=run, priority=priority, most=most)
+def raise_jobs(tx: Tx, run: int, most: int = 2000) -> int:
+    """Moves up to `most` queued jobs of a run up to its priority; says how many, so that the caller can go on.
+
+    Under the run's lock, and waiting for jobs that others hold: a job that is skipped here because a weaker raise or a
+    promotion has it at the moment would be left behind for good.
+    """
+    row = flow.lock_runs(tx, [run]).get(run)
+    return 0 if row is None else tx.run(_RAISE_JOBS, run=run, priority=row.priority, most=most)
 
 
 _COLUMNS = "task_id, queue_id, pool, priority, state, ready, run_at, created_at, args, unique_key, unique_name, unique_scope"

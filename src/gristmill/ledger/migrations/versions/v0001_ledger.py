@@ -190,11 +190,27 @@ def upgrade() -> None:
         sa.Column("pipeline", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("interval", sa.BigInteger(), nullable=True),
         sa.Column("last_run_id", sa.BigInteger(), nullable=True),
+        sa.Column("last_state", sa.SmallInteger(), nullable=True),
+        sa.Column("last_run_at", sa.BigInteger(), nullable=True),
         sa.Column("last_good_run_id", sa.BigInteger(), nullable=True),
+        sa.Column("last_good_at", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.CheckConstraint('"interval" > 0', name="gm_subject_interval"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("pipeline", "name", name="gm_subject_once"),
     )
+    op.create_index("gm_subject_state", "gm_subject", ["last_state", "id"])
+    op.create_index("gm_subject_age", "gm_subject", ["last_good_at"])
+    op.create_table(
+        "gm_label",
+        sa.Column("subject_id", sa.BigInteger(), nullable=False),
+        sa.Column("key", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False),
+        sa.Column("value", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False),
+        sa.ForeignKeyConstraint(["subject_id"], ["gm_subject.id"], ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("subject_id", "key"),
+    )
+    op.create_index("gm_label_value", "gm_label", ["key", "value", "subject_id"])
     op.create_table(
         "gm_task",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -376,6 +392,10 @@ def downgrade() -> None:
     )
     op.drop_table("gm_worker")
     op.drop_table("gm_task")
+    op.drop_index("gm_label_value", table_name="gm_label")
+    op.drop_table("gm_label")
+    op.drop_index("gm_subject_age", table_name="gm_subject")
+    op.drop_index("gm_subject_state", table_name="gm_subject")
     op.drop_table("gm_subject")
     op.drop_table("gm_queue")
     op.drop_index(

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from gristmill import Context, Invalid, Mill, task
 from gristmill.testing import FrozenClock, assert_enqueued, drain, refute_enqueued
@@ -233,3 +234,19 @@ def test_what_is_there_instead_is_said(opened: Open) -> None:
         assert_enqueued(mill, greet, args={"nmae": "Ada"})
     drain(mill)
     refute_enqueued(mill, greet)
+
+
+# ---- what jobs say of themselves
+
+
+def test_conditions_and_ends_of_their_own_count_here_too(database_url: str) -> None:
+    from tests.apps import conditions, own
+
+    with Mill.open(database_url, own.page, conditions.reading) as mill:
+        with mill.transaction() as connection:
+            connection.execute(text("CREATE TABLE note (job bigint PRIMARY KEY)"))
+        run = mill.start(own.page, "p", args={"text": "grist"})
+        odd = mill.start(conditions.reading, "s", args={"count": 5})
+        drain(mill)
+        assert (mill.run(run.id).state, mill.run(run.id).result("after")) == ("completed", [{"length": 5}])
+        assert mill.run(odd.id).stage("even").skipped == 2

@@ -5,20 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gristmill.errors import Skip
+from gristmill.execution.context import Context
 from gristmill.execution.emitter import Emitter
 from gristmill.pipeline import Task
 
 Called = tuple[Any, Any]  # the result, and the last items that were not sent yet
 
 
-def call(task: Task[Any, Any], ctx: Any, arguments: Mapping[str, Any], emitter: Emitter | None) -> Called:
+def _skip_unless(task: Task[Any, Any], ctx: Context) -> None:
+    """Skips a job that came too late, or whose condition says no."""
+    if task.within is not None and (late := ctx._waited()) is not None and late > task.within:
+        raise Skip(f"not started within {task.within:g} s")
+    if task.when is not None:
+        arguments = task.when.parameters.select(ctx._row[4], ctx._common.run_args)
+        if not task.when.fn(ctx, **arguments):
+            raise Skip("its condition was not met")
+
+
+def call(task: Task[Any, Any], ctx: Context, arguments: Mapping[str, Any], emitter: Emitter | None) -> Called:
+    if task.when or task.within:
+        _skip_unless(task, ctx)
     value = task.fn(ctx, **arguments)
     if task.streams:
         value = _drain_generator(value, emitter)
     return value, _last_items(emitter, task, value)
 
 
-async def call_async(task: Task[Any, Any], ctx: Any, arguments: Mapping[str, Any], emitter: Emitter | None) -> Called:
+async def call_async(task: Task[Any, Any], ctx: Context, arguments: Mapping[str, Any], emitter: Emitter | None) -> Called:
+    if task.when or task.within:
+        _skip_unless(task, ctx)
     called = task.fn(ctx, **arguments)
     value = await (_drain_async(called, emitter) if task.streams else called)
     return value, _last_items(emitter, task, value)

@@ -31,7 +31,7 @@ from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
 from gristmill.execution.frames import Unpacker, pack
 from gristmill.execution.load import load_for_child
-from gristmill.execution.run import Ended, Plain, cancelled, clean, failed, skip_unless, succeeded
+from gristmill.execution.run import Ended, Plain, cancelled, clean, failed, succeeded
 from gristmill.execution.status import Status
 from gristmill.pipeline import Registry, Task
 
@@ -243,8 +243,6 @@ def _run(child: Child, given: Given) -> Plain | Ended:
         if common.memory_mib:
             _limit_memory(common.memory_mib)
         task, arguments = child.call(given)
-        if task.when or task.within:
-            skip_unless(task, ctx)
         emitter = child.emitter(ctx)
         return succeeded(ctx, *call(task, ctx, arguments, emitter))
     except BaseException as error:
@@ -383,8 +381,6 @@ async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop
         if ctx._asked:  # only now: who asks later finds whom to tell
             return cancelled(ctx)
         task, arguments = child.call(given)
-        if task.when or task.within:
-            skip_unless(task, ctx)
         emitter = child.emitter(ctx)
         return succeeded(ctx, *await call_async(task, ctx, arguments, emitter))
     except asyncio.CancelledError as error:

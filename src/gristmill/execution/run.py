@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from gristmill.binding import encode
 from gristmill.errors import EndRun, Invalid, Later, Outcome, Permanent, Skip, Unspent
 from gristmill.execution.context import Context, storable
-from gristmill.pipeline import Task
 from gristmill.retry import error_name
 
 TEXT_LIMIT = 64 * 1024  # characters of a traceback that are kept
@@ -35,16 +34,6 @@ class Report(NamedTuple):
     delay: float = 0.0
     items: Any = None  # the last items that it emitted
     fingerprint: str | None = None  # of what it did
-
-
-def skip_unless(task: Task[Any, Any], ctx: Context) -> None:
-    """Skips a job that came too late, or whose condition says no."""
-    if task.within is not None and (late := ctx._waited()) is not None and late > task.within:
-        raise Skip(f"not started within {task.within:g} s")
-    if task.when is not None:
-        arguments = task.when.parameters.select(ctx._row[4], ctx._common.run_args)
-        if not task.when.fn(ctx, **arguments):
-            raise Skip("its condition was not met")
 
 
 Plain = tuple[int, int, str | None, float]  # nothing but that a job completed: job, attempt, result, when it started

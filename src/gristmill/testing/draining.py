@@ -19,6 +19,7 @@ from gristmill.errors import Invalid, did_you_mean
 from gristmill.execution.context import Common, Context
 from gristmill.execution.crew import ASYNC, SYNC, Knowledge, outcome_of
 from gristmill.execution.emitter import Emitter
+from gristmill.execution.run import WRITTEN
 from gristmill.housekeeping import sweep_run
 from gristmill.identity import born, host
 from gristmill.ledger import names, stop, workers
@@ -136,12 +137,16 @@ class _Drainer:
         ctx = Context((0, job.id, job.attempt, job.key, args), common, time.monotonic(), self)
         report, _ = perform(task, ctx, self._emitter(ctx))
         self.attempts, self.last = self.attempts + 1, task.name
+        ended_claims = [] if taken.claim is None else [taken.claim]
+        if report.verdict == WRITTEN:
+            self._ledger.do(exchange, self._worker, Batch(ended_claims=ended_claims))
+            return
         outcome = outcome_of(report, job.run_id)
         if outcome.verdict is Verdict.UNSPENT:
             self._rests = report.delay
         if job.id in self._refused:
             outcome = refused(outcome, self._refused.pop(job.id))
-        batch = Batch(outcomes=[outcome], ended_claims=[] if taken.claim is None else [taken.claim], careful=True)
+        batch = Batch(outcomes=[outcome], ended_claims=ended_claims, careful=True)
         if report.items and job.run_id is not None:
             number, items = report.items
             batch.emissions.append(Emission(job.id, job.attempt, job.run_id, number, items))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from gristmill import Retries
 from gristmill.errors import NotYours
-from gristmill.ledger import queues, workers
+from gristmill.ledger import finish, queues, workers
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.exchange import Batch
 from gristmill.ledger.finish import Verdict, report_progress
+from gristmill.ledger.sql import _Compiled
 from gristmill.states import State
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
@@ -339,6 +341,34 @@ def test_progress_is_written_while_a_job_runs_and_fenced(play: Play) -> None:
     player.end(job, progress='{"done":4}')
     play.ledger.do(report_progress, player.id, [(job.id, job.attempt, '{"done":99}')])
     assert play.mill.job(number).progress == {"done": 4}
+
+
+# ---- results that are too large for one statement
+
+
+@pytest.mark.parametrize("spelled_out", [False, True])
+def test_no_statement_carries_more_results_than_a_database_takes(
+    play: Play, monkeypatch: pytest.MonkeyPatch, spelled_out: bool
+) -> None:
+    """PostgreSQL hangs up at 1 GiB, which looks like an outage: a worker would try the same for ever."""
+    sizes: list[int] = []
+    parameters = _Compiled.parameters
+
+    def measured(compiled: _Compiled, given: Mapping[str, Any]) -> dict[str, Any]:
+        values = parameters(compiled, given)
+        sizes.append(max((len(value) for value in values.values() if isinstance(value, str)), default=0))
+        return values
+
+    monkeypatch.setattr(finish, "_PORTION", 1000, raising=False)
+    play.mill.enqueue_many(solo, [{}] * 20)
+    player = play.player()
+    jobs = player.take()
+    batch = Batch(completed=plain(*jobs, result='"' + "x" * 300 + '"'))
+    batch.completed.rows[7] = (*batch.completed.rows[7][:2], '"' + "y" * 1500 + '"', 0)
+    monkeypatch.setattr(_Compiled, "parameters", measured)
+    assert player.report(batch.spelled_out() if spelled_out else batch) == []
+    assert max(sizes) < 2000
+    assert [len(str(play.mill.job(job.id).result)) for job in jobs] == [300] * 7 + [1500] + [300] * 12
 
 
 # ---- asked to stop

@@ -7,10 +7,11 @@ its attempt is still the one that the outcome belongs to; only rows that changed
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -63,6 +64,10 @@ class Outcome(NamedTuple):
     delay: float = 0.0  # seconds, for LATER
     alone: bool = False  # suspected of a crash: next time without bystanders
     fingerprint: str | None = None  # of what it did, if it completed: the same again need not be done
+
+
+_R = TypeVar("_R", bound=tuple[Any, ...])
+_PORTION = 100 << 20  # characters of results in one statement: PostgreSQL hangs up at a parameter of 1 GiB
 
 
 # A plain completion travels as a row, not as an Outcome, because there may be 100,000 a second.
@@ -219,7 +224,7 @@ def _complete(tx: Tx, worker: int, completed: Completed) -> Counter[flow.Change]
     if tx.dialect == "sqlite":
         changed = tx.run_many(_COMPLETE_EACH.format(now=tx.now, worker=worker), completed.rows)
     else:
-        changed = tx.run(_COMPLETE, worker=worker, f=completed.rows)
+        changed = sum(tx.run(_COMPLETE, worker=worker, f=rows) for rows in _portions(completed.rows, 2))
     if changed != len(completed.rows):
         raise SomeRefused
     if completed.unique:
@@ -228,16 +233,32 @@ def _complete(tx: Tx, worker: int, completed: Completed) -> Counter[flow.Change]
     return Counter({flow.Change(stage, State.COMPLETED): n for (_, stage), n in origins.items() if stage is not None})
 
 
+def _portions(rows: Sequence[_R], result: int) -> Iterator[Sequence[_R]]:
+    """The rows in portions that one statement can carry, nearly always one. `result`: the column that may be large."""
+    results = map(itemgetter(result), rows)
+    if sum(map(len, filter(None, results))) <= _PORTION:
+        yield rows
+        return
+    first = size = 0
+    for n, row in enumerate(rows):
+        size += len(row[result] or "")
+        if size > _PORTION and n > first:
+            yield rows[first:n]
+            first, size = n, len(row[result] or "")
+    yield rows[first:]
+
+
 def _settle_others(
     tx: Tx, worker: int, outcomes: Sequence[Outcome], runs: flow.LockedRuns, changes: Counter[flow.Change]
 ) -> list[int]:
     marks = {o.job: fingerprint(_kind(o), o.reason, o.traceback) for o in outcomes if o.verdict in _FAILED}
     ended, back = _decide(tx, outcomes, runs, marks)
     done: set[int] = set()
-    for job, stage, state in tx.all(_END, worker=worker, f=ended) if ended else ():
-        done.add(job)
-        if stage is not None:
-            changes[flow.Change(stage, state)] += 1
+    for rows in _portions(ended, 3) if ended else ():
+        for job, stage, state in tx.all(_END, worker=worker, f=rows):
+            done.add(job)
+            if stage is not None:
+                changes[flow.Change(stage, state)] += 1
     for job, queue, run_at in tx.all(_BACK, worker=worker, f=back) if back else ():
         done.add(job)
         tx.ring(queue, delayed=run_at is not None)

@@ -440,8 +440,7 @@ def main() -> None:
         link.sendall(pack(["broken", clean(traceback.format_exc(), 8000)]))
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    gc.freeze()  # what is loaded by now stays: no need to look through it again and again,
-    gc.set_threshold(10_000)  # nor through the jobs in hand whenever some more arrive
+    gc.freeze()  # what is loaded by now stays: no need to look through it again and again
     tasks = child.registry.tasks
     child.send("hello", sorted(tasks), any(task.is_async for task in tasks.values()))
     threading.Thread(target=listen, args=(child, unpacker, messages[1:]), daemon=True, name="gristmill-listener").start()

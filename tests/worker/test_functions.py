@@ -6,12 +6,11 @@ import asyncio
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from gristmill import Mill
+from gristmill import Mill, task
 from gristmill.execution.child import Child as ChildProcess
 from gristmill.execution.child import _run_async
 from gristmill.execution.children import Child
@@ -174,7 +173,7 @@ class Desk:
     """As much of a child as one async job needs."""
 
     def __init__(self, fn: Any) -> None:
-        self.task = SimpleNamespace(fn=fn, streams=False)
+        self.task = task(fn)
 
     def context(self, given: Any, started: float) -> Context:
         return AskedJustAfterItLooked(started=started)

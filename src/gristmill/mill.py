@@ -483,8 +483,7 @@ class Mill:
             return read.runs(tx, where, limit)
 
     def job(self, job: int) -> Job:
-        with self.ledger.reading() as tx:
-            return read.job(tx, job)
+        return self.ledger.glance(read.job, job)
 
     def jobs(
         self,

@@ -189,6 +189,16 @@ class Ledger:
             finally:
                 tx.rollback()
 
+    def glance(self, look: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs a look of one statement: that is consistent by itself, and one round trip instead of four."""
+        with _connected(self.engine, self.url) as connection:
+            tx = Tx(connection, self.now())
+            try:
+                with tx.without_transaction():
+                    return look(tx, *args, **kwargs)
+            except exc.DBAPIError as error:
+                raise _explained(error, self.url) from error
+
     @contextlib.contextmanager
     def exclusively(self) -> Iterator[Connection]:
         """One transaction for a change of schema: one at a time, and all or nothing on both databases."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import namedtuple
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -92,6 +92,19 @@ class Tx:
     def ring(self, queue: int, delayed: bool = False) -> None:
         """Says that this queue has ready jobs once this transaction commits, or that there is a delayed one to wait for."""
         self.rung.add(DELAYED if delayed else queue)
+
+    @contextlib.contextmanager
+    def without_transaction(self) -> Iterator[None]:
+        """Each statement for itself. (On SQLite that is so anyway, until one says BEGIN.)"""
+        if self.dialect == "sqlite":
+            yield
+            return
+        self._driver.autocommit = True
+        try:
+            yield
+        finally:
+            with contextlib.suppress(self.connection.dialect.loaded_dbapi.Error):
+                self._driver.autocommit = False
 
     def commit(self) -> None:
         self._drive(self._driver.commit)

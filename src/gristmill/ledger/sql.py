@@ -3,6 +3,7 @@
 {now}                     the database's clock, or the test's, in microseconds
 {lock} {share} {exclusive} {skip}   row locks (nothing on SQLite: a transaction that writes is alone there)
 {next}                    the next place in the line
+{xid}                     the transaction's own number (SQLite: NULL)
 {in name}                 `= ANY(list)`
 {one_of SELECT …}         `= ANY(ARRAY(SELECT …))`: PostgreSQL must run a locking sub-select exactly once
 {rows f: id bigint, …}    a list of tuples as a table
@@ -30,6 +31,7 @@ _WORDS = {
         "{exclusive}": "FOR UPDATE SKIP LOCKED",
         "{skip}": "FOR NO KEY UPDATE SKIP LOCKED",
         "{next}": "nextval('gm_line')",
+        "{xid}": "pg_current_xact_id()::text",
         "{true}": "true",
         "{false}": "false",
     },
@@ -40,6 +42,7 @@ _WORDS = {
         "{share}": "",
         "{exclusive}": "",
         "{skip}": "",
+        "{xid}": "NULL",
         "{next}": ":now",  # ties go by rowid, and there are no dead index entries to step over
         "{true}": "1",
         "{false}": "0",

@@ -144,7 +144,7 @@ _ENQUEUE = Sql(
     f"INSERT INTO gm_job ({_COLUMNS}) SELECT f.task, f.queue, f.pool, f.priority, {State.QUEUED:d},"
     " CASE WHEN f.at IS NULL AND f.delay IS NULL THEN {next} END, coalesce(f.at, {now} + f.delay), {now}, f.args,"
     " f.twin, f.twin, f.scope FROM {rows f: task int, queue int, pool smallint, priority smallint, args text, at bigint,"
-    " delay bigint, twin text, scope smallint} WHERE true ON CONFLICT DO NOTHING RETURNING id"
+    " delay bigint, twin text, scope smallint} WHERE true ON CONFLICT DO NOTHING RETURNING id, {xid}"
 )
 _ENQUEUE_READY = Sql(
     "INSERT INTO gm_job (task_id, queue_id, pool, priority, state, ready, created_at, args)"
@@ -157,8 +157,9 @@ TWIN = Sql("SELECT id FROM gm_job WHERE unique_key = :key")
 def enqueue(tx: Tx, job: NewJob) -> tuple[int, bool]:
     """Adds one job; with a unique key that is taken, says which job has it. The second value: was it added?"""
     for _ in range(100):
-        number = tx.value(_ENQUEUE, f=[job])
-        if number is not None:
+        added = tx.tuples(_ENQUEUE, f=[job])
+        if added:
+            ((number, tx.xid),) = added
             tx.ring(job.queue_id, delayed=job.run_at is not None or job.delay is not None)
             return number, True
         twin = tx.value(TWIN, key=job.unique_key)

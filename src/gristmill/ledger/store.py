@@ -107,7 +107,7 @@ class Ledger:
                 if tx.rung and self.announcer:
                     self.announcer.before_commit(tx, tx.rung)
                 repeatable = self.is_sqlite or getattr(verb, "repeatable", False)
-                xid = None if repeatable else tx.value(_XID)
+                xid = None if repeatable else tx.xid or tx.value(_XID)
             except BaseException:
                 tx.rollback()
                 raise

@@ -27,6 +27,7 @@ class Tx:
         self.dialect = connection.dialect.name
         self.now = now
         self.rung: set[int] = set()
+        self.xid: str | None = None  # PostgreSQL's number of this transaction, if a verb has read it on the way
         self._driver: Any = connection.connection.driver_connection
 
     def execute(self, sql: Sql, **given: Any) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from sqlalchemy import Connection, create_engine, text
@@ -12,7 +13,9 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from gristmill import Context, Mill, Pipeline, task
-from gristmill.errors import DatabaseError, Invalid
+from gristmill.errors import DatabaseError, GristmillError, Invalid
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.tx import Tx
 
 site = Pipeline("site")
 
@@ -104,6 +107,42 @@ def test_bad_input_leaves_the_callers_transaction_usable(mill: Mill) -> None:
         with pytest.raises(Invalid):
             mill.start("sight", "s", connection=connection)
     assert visits(mill) == ["ann"]
+
+
+def test_on_sqlite_a_forgotten_connection_is_told_instead_of_waiting_for_ever(sqlite_url: str) -> None:
+    with Mill.open(sqlite_url, greet) as mill:
+        with mill.transaction() as connection:
+            job = mill.enqueue(greet, args={"name": "ann"}, connection=connection)
+            for ask in (partial(mill.enqueue, greet, args={"name": "bob"}), partial(mill.pause, "mail"), enter(mill)):
+                with pytest.raises(Invalid, match="in a transaction on this SQLite file already: give it along"):
+                    ask()
+        assert [found.id for found in mill.jobs()] == [job.id]
+        mill.pause("mail")
+
+
+def enter(mill: Mill) -> Callable[[], object]:
+    return lambda: mill.transaction().__enter__()
+
+
+def test_a_look_that_fails_leaves_no_connection_without_transactions(mill: Mill) -> None:
+    """Reading one job is a statement for itself; whoever gets the connection next has transactions again."""
+
+    def nowhere(tx: Tx) -> object:
+        return tx.one(Sql("SELECT 1 FROM nowhere"))
+
+    with pytest.raises(GristmillError):
+        mill.job(10**6)
+    with pytest.raises(GristmillError):
+        mill.ledger.glance(nowhere)
+
+    def half(tx: Tx) -> None:
+        tx.run(Sql("INSERT INTO visit (name) VALUES ('half')"))
+        raise Boom
+
+    for _ in range(3):
+        with pytest.raises(Boom):
+            mill.ledger.do(half)
+    assert visits(mill) == []
 
 
 def test_the_callers_own_engine_may_have_another_connection(pg_url: str) -> None:

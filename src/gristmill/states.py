@@ -81,7 +81,8 @@ class Transition:
 JOB_TRANSITIONS = (
     Transition("enqueue", None, State.QUEUED, "an application, or a stage that starts or emits"),
     Transition("claim", State.QUEUED, State.IN_PROGRESS, "a worker; the attempt grows by one"),
-    Transition("finish", State.IN_PROGRESS, State.COMPLETED, "the worker that holds the attempt"),
+    Transition("claim", None, State.IN_PROGRESS, "the same for an item as it is written, if the worker has room for it"),
+    Transition("finish", State.IN_PROGRESS, State.COMPLETED, "the worker that holds the attempt; or the attempt itself"),
     Transition("finish", State.IN_PROGRESS, State.COMPLETED_WITH_ERRORS, "the same, when items of the job's own failed"),
     Transition("finish", State.IN_PROGRESS, State.SKIPPED, "the same, on Skip"),
     Transition("finish", State.IN_PROGRESS, State.FAILED, "the same, on Permanent or when the budget is spent"),

@@ -18,11 +18,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from gristmill.ledger import start, stop, workers
+from gristmill.ledger import start, stop, subjects, workers
 from gristmill.ledger.claim import Lane, Origin, Want, claim
 from gristmill.ledger.emit import Emission, Item, emit
 from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.finish import Completed, Outcome, Verdict, finish
+from gristmill.ledger.own import finish_own, lock_own
 from gristmill.ledger.start import IfActive, PlannedStage
 from gristmill.ledger.store import Ledger
 from gristmill.ledger.tx import Tx
@@ -56,6 +57,13 @@ def _wants(queue: int) -> list[Want]:
     return [Want(0, 10, (Lane(queue, 0),))]
 
 
+def _own_end(tx: Tx, outcome: Outcome) -> None:
+    """What `ctx.finish` does in a transaction of the application's."""
+    worker = lock_own(tx, outcome.job, outcome.attempt)
+    assert worker is not None
+    finish_own(tx, worker, outcome)
+
+
 Do = Callable[..., Any]  # Ledger.do with the verb hooked
 VERBS: dict[str, Callable[..., Any]] = {
     "finish": lambda do, worker, outcomes: do(finish, worker, _outcomes(outcomes)),
@@ -73,6 +81,9 @@ VERBS: dict[str, Callable[..., Any]] = {
     "cancel_run": lambda do, run: do(stop.cancel_run, run, by="me"),
     "cancel_job": lambda do, job: do(stop.cancel_job, job, by="me"),
     "requeue_job": lambda do, job: do(stop.requeue_job, job, by="me"),
+    "own": lambda do, outcome: do(_own_end, _outcomes([outcome])[0]),
+    "forget": lambda do, pipeline, subject: do(stop.forget_done, pipeline, subject, None, by="me"),
+    "set_subject": lambda do, labels: do(subjects.set_subject, "site", "s", 5, labels, create=True, by="me"),
     "sweep": lambda do, run, stage: do(stop.sweep, run, stage),
     "rescue": lambda do, worker: do(workers.rescue, worker, True),
     "leave": lambda do, worker: do(workers.leave, worker),

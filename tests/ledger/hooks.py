@@ -31,6 +31,10 @@ class HookedTx(Tx):
         self._executed()
         return changed
 
+    def _copy(self, *args: Any) -> None:
+        super()._copy(*args)
+        self._executed()
+
     def _executed(self) -> None:
         self._statements += 1
         self._after(self._statements)

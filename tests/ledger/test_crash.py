@@ -80,6 +80,29 @@ def a_retry(play: Play) -> Scene:
     return Scene("finish", {"worker": player.id, "outcomes": [end(player.take_one(), Verdict.ERROR, reason="no")]})
 
 
+def a_success_that_is_remembered(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    return Scene("finish", {"worker": player.id, "outcomes": [end(job, digest="abc") for job in player.take()]})
+
+
+def an_end_of_a_jobs_own(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    *others, last = player.take()
+    player.complete(*others)
+    return Scene("own", {"outcome": end(last, digest="abc")})
+
+
+def a_forgetting(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    for job in player.take():
+        player.end(job, digest="abc")
+    return Scene("forget", {"pipeline": "site", "subject": "s"})
+
+
+def a_subject_with_labels(play: Play) -> Scene:
+    return Scene("set_subject", {"labels": {"tier": "gold", "county": "west"}})
+
+
 def a_start(play: Play) -> Scene:
     stages = play.mill._plan(play.mill.registry.pipeline("site"))
     return Scene("start", {"pipeline": "site", "subject": "s", "stages": stages})
@@ -157,6 +180,10 @@ SCENES = [
     the_end_of_a_run_with_a_follow_up,
     an_end_run,
     a_retry,
+    a_success_that_is_remembered,
+    an_end_of_a_jobs_own,
+    a_forgetting,
+    a_subject_with_labels,
     a_start,
     a_start_that_waits,
     items,

@@ -183,6 +183,13 @@ class Group(click.Group):
             option.hidden = True
         return option
 
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """On the first page right below its usage: that line is a command's too."""
+        if self._outermost:
+            formatter.write(f"  {self.help}\n")
+        else:
+            super().format_help_text(ctx, formatter)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 

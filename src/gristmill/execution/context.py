@@ -54,7 +54,7 @@ class Context:
     _noticed = False  # and its function has seen that
     _told: _Told | None = None
     _cancel: Callable[[], object] | None = None  # an async job is told at once
-    _fingerprint: str | None = None  # of what it is doing, if that can be told
+    _digest: str | None = None  # of what it is doing, if that can be told
     _finished = False  # it has ended itself, in a transaction of its own
 
     def __init__(
@@ -180,7 +180,7 @@ class Context:
             run = done_before(tx, self.pipeline, self.subject, self.stage, self.key or "", words)
         if run is not None:
             raise Skip(f"unchanged since run {run}")
-        self._fingerprint = words
+        self._digest = words
 
     def transaction(self) -> AbstractContextManager[Connection]:
         """`with ctx.transaction() as connection:` a transaction on the ledger's database, committed at its end."""
@@ -205,7 +205,7 @@ class Context:
         yield worker is not None
         if worker is not None:
             ran = int((time.monotonic() - self._started) * 1e6) + 1
-            outcome = Outcome(self.job, self.attempt, self.run, Verdict.COMPLETED, text, ran, fingerprint=self._fingerprint)
+            outcome = Outcome(self.job, self.attempt, self.run, Verdict.COMPLETED, text, ran, digest=self._digest)
             ledger.join(connection, finish_own, worker, outcome)
             self._finished = True
 

@@ -101,7 +101,7 @@ def outcome_of(report: Report, run: int | None) -> Outcome:
         report.traceback,
         report.log,
         report.delay if verdict is Verdict.LATER else 0.0,
-        fingerprint=report.fingerprint,
+        digest=report.digest,
     )
 
 

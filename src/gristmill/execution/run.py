@@ -33,7 +33,7 @@ class Report(NamedTuple):
     log: str | None = None
     delay: float = 0.0
     items: Any = None  # the last items that it emitted
-    fingerprint: str | None = None  # of what it did
+    digest: str | None = None  # the fingerprint of what it did
 
 
 Plain = tuple[int, int, str | None, float]  # nothing but that a job completed: job, attempt, result, when it started
@@ -47,13 +47,13 @@ def succeeded(ctx: Context, value: Any, items: Any = None) -> Plain | Ended:
     if ctx._noticed:
         return cancelled(ctx)
     result = None if value is None else encode(value, "the result")
-    if ctx._told is None and items is None and ctx._fingerprint is None:
+    if ctx._told is None and items is None and ctx._digest is None:
         return (ctx._row[1], ctx._row[2], result, ctx._started)
     failed = ctx._failed_items()
     verdict = "completed_with_errors" if failed else "completed"
     reason = f"{len(failed)} failed: {', '.join(list(failed)[:5])}" if failed else None
     said = Report(ctx.job, ctx.attempt, verdict, result, 0, ctx._snapshot(), reason, items=items)
-    return said._replace(fingerprint=ctx._fingerprint), ctx._started
+    return said._replace(digest=ctx._digest), ctx._started
 
 
 WRITTEN = "written"  # instead of a verdict: the job's end is in the ledger already

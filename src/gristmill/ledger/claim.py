@@ -1,4 +1,4 @@
-"""Taking jobs: the only way from `queued` to `in_progress`."""
+"""Taking jobs: the only way to `in_progress`, from `queued` or, for items just being written (`may_start`), at once."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _LAST = Sql(
 )
 _REMEMBER = Sql(
     "INSERT INTO gm_done (subject_id, stage, key, fingerprint, run_id, at)"
-    " SELECT r.subject_id, g.name, j.key, f.print, j.run_id, {now} FROM {rows f: job bigint, print text}"
+    " SELECT r.subject_id, g.name, j.key, f.digest, j.run_id, {now} FROM {rows f: job bigint, digest text}"
     " JOIN gm_job j ON j.id = f.job JOIN gm_stage g ON g.id = j.stage_id JOIN gm_run r ON r.id = j.run_id WHERE true"
     " ON CONFLICT (subject_id, stage, key) DO UPDATE SET fingerprint = excluded.fingerprint, run_id = excluded.run_id,"
     " at = excluded.at"
@@ -30,10 +30,10 @@ def done_before(tx: Tx, pipeline: str, subject: str, stage: str, key: str, finge
     return run
 
 
-def remember(tx: Tx, fingerprints: Sequence[tuple[int, str]]) -> None:
+def remember(tx: Tx, digests: Sequence[tuple[int, str]]) -> None:
     """(job, fingerprint) of jobs that succeed in this transaction."""
-    if fingerprints:
-        tx.run(_REMEMBER, f=sorted(fingerprints))
+    if digests:
+        tx.run(_REMEMBER, f=sorted(digests))
 
 
 def forget(tx: Tx, pipeline: str, subject: str, stage: str | None = None) -> int:

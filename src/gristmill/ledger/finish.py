@@ -63,7 +63,7 @@ class Outcome(NamedTuple):
     log: str | None = None
     delay: float = 0.0  # seconds, for LATER
     alone: bool = False  # suspected of a crash: next time without bystanders
-    fingerprint: str | None = None  # of what it did, if it completed: the same again need not be done
+    digest: str | None = None  # the fingerprint of what it did, if it completed: the same again need not be done
 
 
 _R = TypeVar("_R", bound=tuple[Any, ...])
@@ -264,7 +264,7 @@ def _settle_others(
         tx.ring(queue, delayed=run_at is not None)
     _keep_attempts(tx, worker, [o for o in outcomes if o.job in done and _noteworthy(o)], marks)
     completed = [o for o in outcomes if o.verdict is Verdict.COMPLETED and o.job in done]
-    remember(tx, [(o.job, o.fingerprint) for o in completed if o.fingerprint is not None])
+    remember(tx, [(o.job, o.digest) for o in completed if o.digest is not None])
     _end_runs(tx, [o for o in outcomes if o.verdict is Verdict.END_RUN and o.job in done])
     return [o.job for o in outcomes if o.job not in done]
 

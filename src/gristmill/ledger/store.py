@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -60,6 +61,7 @@ class Ledger:
         self.url = parse_url(url)
         self.clock = clock
         self.announcer: Announcer | None = None
+        self._writing = threading.local()  # `here`: this thread has SQLite's turn to write
         self.engine = _sqlite_engine(self.url) if self.is_sqlite else _postgres_engine(self.url)
 
     @property
@@ -98,7 +100,7 @@ class Ledger:
         raise Unavailable(f"{shown(self.url)}: the database chose this transaction as a deadlock victim 20 times")
 
     def _once(self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        with _connected(self.engine, self.url) as connection, _turn(connection):
+        with _connected(self.engine, self.url) as connection, self._turn(connection):
             tx = Tx(connection, self.now())
             try:
                 if self.is_sqlite:
@@ -130,7 +132,8 @@ class Ledger:
                 self.announcer.before_commit(tx, tx.rung)
         except exc.DBAPIError as error:
             raise _explained(error, self.url) from error
-        connection.info.setdefault(_RUNG, set()).update(tx.rung)
+        if _RUNG in connection.info:
+            connection.info[_RUNG] |= tx.rung
         return result
 
     def check_guest(self, connection: Connection) -> None:
@@ -145,7 +148,7 @@ class Ledger:
         """A transaction for an application's own tables and for `join`; it commits at the end of the block."""
         with _connected(self.engine, self.url) as connection:
             connection.info[_RUNG] = set()
-            with _turn(connection):
+            with self._turn(connection):
                 try:
                     if self.is_sqlite:
                         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -155,9 +158,26 @@ class Ledger:
                     raise _explained(error, self.url) from error
                 finally:
                     _rollback(connection)
-            rung = connection.info.pop(_RUNG)
+            rung: set[int] = connection.info.pop(_RUNG)
         if rung and self.announcer:
             self.announcer.after_commit(rung)
+
+    @contextlib.contextmanager
+    def _turn(self, connection: Connection) -> Iterator[None]:
+        """On SQLite: this connection's turn to write. A thread that has it would wait for itself for ever."""
+        if not self.is_sqlite:
+            yield
+            return
+        if getattr(self._writing, "here", False):
+            raise Invalid(
+                "this thread is in a transaction on this SQLite file already: give it along (connection=…), or end it first"
+            )
+        with connection.info["turnstile"]:
+            self._writing.here = True
+            try:
+                yield
+            finally:
+                self._writing.here = False
 
     def _committed(self, xid: object) -> bool:
         """What became of a transaction whose COMMIT got no answer: PostgreSQL remembers."""
@@ -202,7 +222,7 @@ class Ledger:
     @contextlib.contextmanager
     def exclusively(self) -> Iterator[Connection]:
         """One transaction for a change of schema: one at a time, and all or nothing on both databases."""
-        with _connected(self.engine, self.url) as connection, _turn(connection):
+        with _connected(self.engine, self.url) as connection, self._turn(connection):
             try:
                 lock = "BEGIN IMMEDIATE" if self.is_sqlite else "SELECT pg_advisory_xact_lock(hashtext('gristmill schema'))"
                 connection.exec_driver_sql(lock)
@@ -238,7 +258,7 @@ class Ledger:
                 _rollback(connection)
 
 
-_RUNG = "gristmill_rung"  # where a connection remembers what to ring for once its transaction has committed
+_RUNG = "gristmill_rung"  # where a connection of `transaction` remembers what to ring for once that has committed
 _READ = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on"
 _XID = Sql("SELECT pg_current_xact_id()::text")
 _FATE = Sql("SELECT pg_xact_status(:xid::xid8)")
@@ -286,13 +306,6 @@ def _explained(error: exc.DBAPIError, url: URL) -> DatabaseError:
     if error.connection_invalidated or (isinstance(error, exc.OperationalError | exc.InterfaceError) and not too_much):
         return Unavailable(message)
     return DatabaseError(message)
-
-
-@contextlib.contextmanager
-def _turn(connection: Connection) -> Iterator[None]:
-    """On SQLite: this connection's turn to write."""
-    with connection.info["turnstile"] if connection.dialect.name == "sqlite" else contextlib.nullcontext():
-        yield
 
 
 def _rollback(connection: Connection) -> None:

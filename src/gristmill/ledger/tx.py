@@ -62,9 +62,9 @@ class Tx:
         count: int = self.execute(sql, **given).rowcount
         return count
 
-    def script(self, text: str) -> None:
+    def script(self, statements: str) -> None:
         """Statements without parameters, as they stand."""
-        self._drive(self._driver.execute, text)
+        self._drive(self._driver.execute, statements)
 
     def run_many(self, sql: str, rows: Sequence[Any]) -> int:
         """The same statement for each row, in the driver's own loop; says how many rows changed in all."""
@@ -104,8 +104,10 @@ class Tx:
         try:
             yield
         finally:
-            with contextlib.suppress(self.connection.dialect.loaded_dbapi.Error):
+            try:
                 self._driver.autocommit = False
+            except self.connection.dialect.loaded_dbapi.Error:
+                self.connection.invalidate()  # or the next one who gets it would write without a transaction
 
     def commit(self) -> None:
         self._drive(self._driver.commit)
@@ -138,6 +140,7 @@ class GuestTx(Tx):
         self.dialect = connection.dialect.name
         self.now = now
         self.rung = set()
+        self.xid = None
 
     def execute(self, sql: Sql, **given: Any) -> Any:
         compiled = sql.compiled(self.dialect)

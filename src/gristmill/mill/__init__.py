@@ -1,0 +1,67 @@
+"""The facade: what an application, the command line and the pages call."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from gristmill.clock import Clock
+from gristmill.errors import Invalid, SchemaMismatch
+from gristmill.execution import load
+from gristmill.mill.acting import Acting
+from gristmill.mill.asking import Asking
+from gristmill.mill.lazy import lazy
+from gristmill.mill.working import Working
+from gristmill.pipeline import Pipeline, Registry, Task
+from gristmill.settings import database_url
+
+if TYPE_CHECKING:
+    from gristmill.ledger import migrate, store
+else:
+    migrate, store = lazy("gristmill.ledger", "migrate", "store")
+
+__all__ = ["Mill"]
+
+
+class Mill(Asking, Acting, Working):
+    """A ledger together with the pipelines and tasks of an application. Make one with `Mill.open`."""
+
+    @classmethod
+    def open(
+        cls,
+        url: str | None = None,
+        *parts: Pipeline | Task[Any, Any] | Registry,
+        create: bool = True,
+        clock: Clock | None = None,
+    ) -> Self:
+        """Opens a database with an application's pipelines and tasks. A new SQLite file is set up on first use, unless
+        `create` is False."""
+        if load.importing:
+            raise Invalid(
+                "a program that opens a mill when it is imported cannot be run by workers, whose children import it:"
+                " put that part under `if __name__ == '__main__':`"
+            )
+        registry = Registry()
+        for part in parts:
+            for piece in part.parts() if isinstance(part, Registry) else [part]:
+                registry.add(piece)
+        ledger = store.Ledger(database_url(url), clock)
+        try:
+            if ledger.is_sqlite and not create and not ledger.path.exists():
+                raise SchemaMismatch(f"there is no database {store.shown(ledger.url)}")
+            if ledger.is_sqlite and create and ledger.revision() is None:
+                migrate.upgrade(ledger.url.render_as_string(hide_password=False))
+            ledger.check_schema()
+            return cls(ledger, registry)
+        except BaseException:
+            ledger.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.ledger.close()

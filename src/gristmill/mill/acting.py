@@ -1,0 +1,114 @@
+"""Acting on what is there: stop it, do it again, pause it, mend it.
+
+With `dry_run` each is refused as it would be, changes nothing, and says what there is now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from gristmill.binding import check_key
+from gristmill.errors import Invalid, did_you_mean
+from gristmill.mill.lazy import lazy
+from gristmill.mill.reading import Reading
+from gristmill.mill.values import delay_of, labels_of, name_of, who
+from gristmill.model import Job, Repair, RetriedError, Run, Subject
+from gristmill.pipeline import Pipeline, check_name
+
+if TYPE_CHECKING:
+    from gristmill import housekeeping, reconciler
+    from gristmill.ledger import names, queues, signatures, stop, subjects
+else:
+    housekeeping, reconciler = lazy("gristmill", "housekeeping", "reconciler")
+    names, queues, signatures, stop, subjects = lazy("gristmill.ledger", "names", "queues", "signatures", "stop", "subjects")
+
+_RETRY_BATCH = 500  # jobs that are requeued in one transaction: the runs of all of them are locked meanwhile
+
+
+class Acting(Reading):
+    def cancel_run(self, run: int, *, reason: str | None = None, by: str | None = None, dry_run: bool = False) -> Run:
+        """Stops a run: nothing of it starts any more, what runs is told to stop, what waits ends `cancelled`."""
+        self._act(dry_run, stop.cancel_run, run, by=by or who(), reason=reason)
+        if not dry_run:
+            housekeeping.sweep_run(self.ledger, run)
+        return self.run(run)
+
+    def cancel_job(self, job: int, *, reason: str | None = None, by: str | None = None, dry_run: bool = False) -> Job:
+        """Cancels a queued job; one in progress is stopped by its worker within a few seconds."""
+        self._act(dry_run, stop.cancel_job, job, by=by or who(), reason=reason)
+        return self.job(job)
+
+    def retry_job(self, job: int, *, by: str | None = None, dry_run: bool = False) -> Job:
+        """Queues an ended job again with a fresh budget; one that waits for its retry runs now."""
+        self._act(dry_run, stop.requeue_job, job, by=by or who())
+        return self.job(job)
+
+    def forget(self, pipeline: Pipeline | str, subject: str, stage: str | None = None, *, by: str | None = None) -> int:
+        """Forgets what was done before, so that the next run of a subject skips nothing as unchanged; says how much."""
+        flow = self.registry.pipeline(name_of(pipeline))
+        if stage is not None and stage not in flow.stages:
+            raise Invalid(f"pipeline {flow.name!r} has no stage {stage!r}{did_you_mean(stage, flow.stages)}")
+        return self.ledger.do(stop.forget_done, flow.name, subject, stage, by=by or who())
+
+    def retry_error(self, fingerprint: str, *, by: str | None = None, dry_run: bool = False) -> RetriedError:
+        """Queues all jobs again that are failed now by this error, batch by batch; says how many could not be."""
+        self._read(signatures.check_known, fingerprint)
+        queued, refusals, after = 0, list[str](), 0
+        while batches := self._read(signatures.failed_jobs, fingerprint, after, _RETRY_BATCH):
+            for batch in batches:
+                done = self._act(dry_run, signatures.requeue, batch, by=by or who())
+                queued += done.queued
+                refusals += done.refusals
+            after = max(job for batch in batches for job in batch.jobs)
+        if not dry_run:
+            self.ledger.do(signatures.record_retry, fingerprint, queued, len(refusals), by=by or who())
+        return RetriedError(fingerprint, queued, len(refusals), refusals[0] if refusals else None)
+
+    def ignore_error(self, fingerprint: str, *, undo: bool = False, by: str | None = None) -> None:
+        """Leaves an error out of `errors`, until `undo`; its jobs stay as they are."""
+        self.ledger.do(signatures.set_ignored, fingerprint, not undo, by=by or who())
+
+    def pause(self, queue: str, *, by: str | None = None) -> None:
+        """Nothing of this queue starts until it is resumed; survives restarts."""
+        self.ledger.do(queues.set_paused, queue, True, by=by or who())
+
+    def resume(self, queue: str, *, by: str | None = None) -> None:
+        self.ledger.do(queues.set_paused, queue, False, by=by or who())
+
+    def set_queue(self, queue: str, *, weight: float | None = None, create: bool = False, by: str | None = None) -> None:
+        """Changes a queue's weight; `create`: makes a queue that no task names."""
+        if create:
+            self._queue_ids = self.ledger.do(names.add_queues, [check_name(queue, "queue")])
+        if weight is not None:
+            if not 0 < weight <= 1e6:
+                raise Invalid(f"a queue's weight is a number above 0, not {weight!r}")
+            self.ledger.do(queues.set_weight, queue, weight, by=by or who())
+
+    def set_subject(
+        self,
+        pipeline: Pipeline | str,
+        name: str,
+        *,
+        interval: float | timedelta | None = None,
+        labels: Mapping[str, str | None] | None = None,
+        by: str | None = None,
+    ) -> Subject:
+        """Sets a subject's own interval (0: none) and some of its labels (None: away with it); others stay.
+
+        Makes the subject if it was not there and the pipeline is this application's.
+        """
+        flow = name_of(pipeline)
+        check_key(name, "subject")
+        if flow not in self.registry.pipelines and self.registry.pipelines:
+            self.registry.pipeline(flow)  # says what is meant
+        gap = None if interval is None else delay_of(interval, "interval")
+        self.ledger.do(
+            subjects.set_subject, flow, name, gap, labels_of(labels), create=flow in self.registry.pipelines, by=by or who()
+        )
+        return self.subject(flow, name)
+
+    def reconcile(self, *, dry_run: bool = False, subject: str | None = None) -> list[Repair]:
+        """Looks for what should not be and mends it; `dry_run` only says what it would do."""
+        return reconciler.Reconciler(self.ledger).run(mend=not dry_run, subject=subject)

@@ -1,0 +1,168 @@
+"""Asking for work: runs of pipelines, and jobs on their own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from gristmill.binding import check_key, encode
+from gristmill.errors import Invalid, did_you_mean
+from gristmill.mill.base import Do
+from gristmill.mill.lazy import lazy
+from gristmill.mill.reading import Reading
+from gristmill.mill.values import arguments, choice, delay_of, moment, name_of
+from gristmill.model import Job, Priority, Run
+from gristmill.pipeline import Pipeline, Stage, Task, check_timeout
+from gristmill.retry import Retries
+from gristmill.states import UniqueScope
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from gristmill.ledger import read
+    from gristmill.ledger import start as starting
+else:
+    read, starting = lazy("gristmill.ledger", "read", "start")
+
+log = logging.getLogger("gristmill.mill")
+_SCOPES = {"unfinished": UniqueScope.UNFINISHED, "queued": UniqueScope.QUEUED}
+
+
+class Asking(Reading):
+    def start(
+        self,
+        pipeline: Pipeline | str,
+        subject: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        priority: Priority | str = Priority.NORMAL,
+        if_active: starting.IfActive | str = "join",
+        connection: Connection | None = None,
+    ) -> Run:
+        """Starts a run of a pipeline for a subject. With a run active: joins it, waits behind it, or refuses.
+
+        With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
+        """
+        if not isinstance(pipeline, str | Pipeline):
+            raise Invalid(f"{pipeline!r} is not a pipeline; give a Pipeline, or the name of one")
+        flow = self.registry.pipeline(name_of(pipeline))
+        check_key(subject, "subject")
+        text = encode(flow.check_args(arguments(args)), "the run's arguments")
+        level = Priority.of(priority)
+        do = self._doing(connection)
+        started = do(
+            starting.start,
+            flow.name,
+            subject,
+            text,
+            int(level),
+            self._plan(flow, do),
+            choice(starting.IfActive, if_active, "if_active"),
+        )
+        if started.raised and level < Priority.LOW:
+            while do(starting.raise_jobs, started.run_id):
+                pass
+        run = self.run(started.run_id) if connection is None else do(read.run, started.run_id)
+        if args and not started.created and run.args != orjson.loads(text):
+            words = "run %d of %s %r goes on with its own arguments; those given now are ignored"
+            log.warning(words, run.id, flow.name, subject)
+        return Run(**{**vars(run), "created": started.created})
+
+    def enqueue(
+        self,
+        task: Task[Any, Any] | str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        queue: str | None = None,
+        priority: Priority | str = Priority.NORMAL,
+        at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        unique: str | None = None,
+        unique_scope: str = "unfinished",
+        timeout: float | None = None,
+        retries: Retries | int | None = None,
+        connection: Connection | None = None,
+    ) -> Job:
+        """Adds a job on its own. With `unique`, a twin that is unfinished (or `queued`) is returned instead.
+
+        With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
+        """
+        registered = self._task(task)
+        if unique_scope not in _SCOPES:
+            raise Invalid(f"unknown unique_scope {unique_scope!r}{did_you_mean(unique_scope, _SCOPES)}")
+        if unique is not None:
+            unique = f"{registered.name}:{check_key(unique, 'unique key')}"
+        do = self._doing(connection)
+        number, created = do(
+            starting.enqueue,
+            starting.NewJob(
+                *self._how(registered, queue, timeout, retries, do),
+                int(Priority.of(priority)),
+                encode(registered.parameters.check(arguments(args)), "the job's arguments"),
+                None if at is None else moment(at),
+                None if delay is None else delay_of(delay),
+                unique,
+                int(_SCOPES[unique_scope]) if unique else None,
+            ),
+        )
+        job = self.job(number) if connection is None else do(read.job, number)
+        return Job(**{**vars(job), "created": created})
+
+    def enqueue_many(
+        self,
+        task: Task[Any, Any] | str,
+        args: Iterable[Mapping[str, Any]],
+        *,
+        queue: str | None = None,
+        priority: Priority | str = Priority.NORMAL,
+    ) -> list[int]:
+        """Adds many jobs of one task, all or none; says their ids. Far faster than one by one."""
+        registered = self._task(task)
+        how = self._how(registered, queue, None, None)
+        level = int(Priority.of(priority))
+        check = registered.parameters.check
+        jobs = [starting.NewJob(*how, level, encode(check(arguments(a)), "the job's arguments")) for a in args]
+        return self.ledger.do(starting.enqueue_many, jobs) if jobs else []
+
+    def _task(self, task: Task[Any, Any] | str) -> Task[Any, Any]:
+        if not isinstance(task, str | Task):
+            raise Invalid(f"{task!r} is not a task; put @task above the function, or give the name of a task")
+        registered = self.registry.task(task if isinstance(task, str) else task.name)
+        if isinstance(registered, Stage):
+            raise Invalid(
+                f"{registered.name!r} is a stage: it runs as part of a run; start pipeline {registered.pipeline.name!r}"
+            )
+        return registered
+
+    def _how(
+        self,
+        task: Task[Any, Any],
+        queue: str | None,
+        timeout: float | None,
+        retries: Retries | int | None,
+        do: Do | None = None,
+    ) -> tuple[int, int, int]:
+        """(task, queue, pool) of a job, by number."""
+        policy = Retries(retries) if isinstance(retries, int) else retries
+        spec = task.spec(timeout=check_timeout(timeout, f"task {task.name!r}"), retries=policy)
+        return self._task_id(task, spec, do), self._queue_id(queue or task.queue, do), int(task.is_async)
+
+    def _plan(self, pipeline: Pipeline, do: Do | None = None) -> list[starting.PlannedStage]:
+        return [
+            starting.PlannedStage(
+                stage.stage_name,
+                self._task_id(stage, stage.spec(), do),
+                self._queue_id(stage.queue, do),
+                int(stage.is_async),
+                stage.each,
+                stage.gate,
+                stage.need.count,
+                stage.need.share,
+                tuple(pipeline.upstreams(stage)),
+            )
+            for stage in pipeline.ordered()
+        ]

@@ -1,0 +1,109 @@
+"""What the parts of the facade share: the ledger, the application, and how verbs and looks are run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+import orjson
+
+from gristmill.errors import NotFound, did_you_mean
+from gristmill.mill.lazy import lazy
+from gristmill.pipeline import Registry, Task
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from gristmill.delivery import database
+    from gristmill.ledger import names
+    from gristmill.ledger.store import Ledger, Tx
+else:
+    (database,) = lazy("gristmill.delivery", "database")
+    (names,) = lazy("gristmill.ledger", "names")
+
+Do = Callable[..., Any]  # runs a verb in some transaction
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Base:
+    def __init__(self, ledger: Ledger, registry: Registry) -> None:
+        self.ledger = ledger
+        self.registry = registry
+        self.delivery = database.database_delivery(ledger)
+        ledger.announcer = self.delivery
+        self._queue_ids: dict[str, int] = {}
+        self._task_ids: dict[tuple[str, str], int] = {}
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """`with mill.transaction() as connection:` one transaction for an application's own tables (in the same database)
+        and for jobs and runs asked for with `connection=`. It commits at the end of the block, or not at all."""
+        return self.ledger.transaction()
+
+    def _doing(self, connection: Connection | None) -> Do:
+        """How to run a verb: in a transaction of its own, or in the caller's."""
+        if connection is None:
+            return self.ledger.do
+        self.ledger.check_guest(connection)
+        return partial(self.ledger.join, connection)
+
+    def _task_id(self, task: Task[Any, Any], spec: Mapping[str, Any], do: Do | None = None) -> int:
+        key = (task.name, orjson.dumps(spec).decode())
+        if key in self._task_ids:
+            return self._task_ids[key]
+        naming = self._naming(do)
+        found: dict[tuple[str, str], int] = naming(names.add_tasks, [key])
+        if naming == self.ledger.do:
+            self._task_ids.update(found)
+        return found[key]
+
+    def _queue_id(self, name: str, do: Do | None = None) -> int:
+        """A queue must be one that a task names, or that was made by `set_queue`: a typo is not a new queue."""
+        if name in self._queue_ids:
+            return self._queue_ids[name]
+        naming = self._naming(do)
+        declared = self.registry.queues()
+        found: dict[str, int] = naming(names.queues)
+        if name not in found:
+            if name not in declared:
+                raise NotFound(f"unknown queue {name!r}{did_you_mean(name, declared | found.keys())}")
+            found = naming(names.add_queues, declared)
+        if naming == self.ledger.do:
+            self._queue_ids = found
+        return found[name]
+
+    def _naming(self, do: Do | None) -> Do:
+        """Names are added in a transaction of their own: nobody should wait for the caller's. But SQLite has one at a time.
+
+        What the caller may still undo is not remembered.
+        """
+        return do if do is not None and self.ledger.is_sqlite else self.ledger.do
+
+    def _act(self, dry_run: bool, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **options: P.kwargs) -> T:
+        """Does it, or with `dry_run` does it and takes it back; says what it said."""
+        if not dry_run:
+            return self.ledger.do(verb, *args, **options)
+        said: list[T] = []
+
+        def rehearse(tx: Tx) -> None:
+            said.append(verb(tx, *args, **options))
+            raise _Undo
+
+        with contextlib.suppress(_Undo):
+            self.ledger.do(rehearse)
+        return said[-1]
+
+    def _read(self, look: Callable[Concatenate[Tx, P], T], *args: P.args, **options: P.kwargs) -> T:
+        with self.ledger.reading() as tx:
+            return look(tx, *args, **options)
+
+    def _check_queue(self, tx: Tx, queue: str | None) -> None:
+        if queue is not None and queue not in (known := names.queues(tx)):
+            raise NotFound(f"unknown queue {queue!r}{did_you_mean(queue, known)}")
+
+
+class _Undo(Exception):
+    """The end of a rehearsal: the transaction is rolled back."""

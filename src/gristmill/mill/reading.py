@@ -1,0 +1,169 @@
+"""Reading: one look at the ledger each, consistent in itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from gristmill.clock import from_datetime
+from gristmill.errors import Invalid
+from gristmill.mill.base import Base
+from gristmill.mill.lazy import lazy
+from gristmill.mill.values import delay_of, filters, label_of, name_of, state_of
+from gristmill.model import Attempt, ErrorDetail, Job, Queue, Run, Signature, Status, Subject, Why, Worker
+from gristmill.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from gristmill.ledger import read, signatures, subjects, why
+else:
+    read, signatures, subjects, why = lazy("gristmill.ledger", "read", "signatures", "subjects", "why")
+
+
+class Reading(Base):
+    def run(self, run: int) -> Run:
+        with self.ledger.reading() as tx:
+            return read.run(tx, run)
+
+    def runs(
+        self,
+        *,
+        pipeline: str | None = None,
+        subject: str | None = None,
+        state: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+    ) -> list[Run]:
+        """Runs, newest first."""
+        where = filters(
+            ("r.pipeline = :pipeline", pipeline),
+            ("s.name = :subject", subject),
+            ("r.state = :state", state_of(state)),
+            ("r.created_at >= :since", None if since is None else from_datetime(since)),
+        )
+        with self.ledger.reading() as tx:
+            return read.runs(tx, where, limit)
+
+    def job(self, job: int) -> Job:
+        return self.ledger.glance(read.job, job)
+
+    def jobs(
+        self,
+        *,
+        run: int | None = None,
+        stage: str | None = None,
+        subject: str | None = None,
+        state: str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+    ) -> list[Job]:
+        """Jobs, newest first."""
+        where = filters(
+            ("j.stage_id IN (SELECT id FROM gm_stage WHERE run_id = :run)", run),
+            ("g.name = :stage", stage),
+            ("s.name = :subject", subject),
+            ("j.state = :state", state_of(state)),
+            ("q.name = :queue", queue),
+            ("t.name = :task", task),
+            ("j.created_at >= :since", None if since is None else from_datetime(since)),
+        )
+        with self.ledger.reading() as tx:
+            self._check_queue(tx, queue)
+            return read.jobs(tx, where, limit)
+
+    def attempts(self, job: int) -> list[Attempt]:
+        """The attempts of a job that did not succeed, newest first, with traceback and captured log."""
+        with self.ledger.reading() as tx:
+            read.job(tx, job)
+            return read.attempts(tx, job)
+
+    def results(self, run: Run | int, stage: str) -> Iterator[tuple[str, Any]]:
+        """(key, result) of the items of a stage that completed, by key; streamed."""
+        return read.results(self.ledger, run.id if isinstance(run, Run) else run, stage)
+
+    def errors(
+        self,
+        *,
+        queue: str | None = None,
+        stage: str | None = None,
+        pipeline: str | None = None,
+        since: datetime | None = None,
+        every: bool = False,
+        limit: int = 50,
+    ) -> list[Signature]:
+        """Errors by fingerprint, what fails the most jobs now first; `every`: also those that are ignored."""
+        where = filters(
+            ("q.name = :queue", queue),
+            ("g.name = :stage", stage),
+            ("r.pipeline = :pipeline", pipeline),
+            ("a.ended_at >= :since", None if since is None else from_datetime(since)),
+        )
+        with self.ledger.reading() as tx:
+            self._check_queue(tx, queue)
+            return signatures.signatures(tx, where if every else {**where, **signatures.UNLESS_IGNORED}, limit)
+
+    def error(self, fingerprint: str) -> ErrorDetail:
+        """One error: an example with traceback and log, the stages, subjects and jobs that it happens to."""
+        return self._read(signatures.detail, fingerprint)
+
+    def subject(self, pipeline: Pipeline | str, name: str) -> Subject:
+        with self.ledger.reading() as tx:
+            return subjects.subject(tx, name_of(pipeline), name)
+
+    def subjects(
+        self,
+        *,
+        pipeline: Pipeline | str | None = None,
+        label: str | Iterable[str] = (),
+        stale_for: float | timedelta | None = None,
+        state: str | None = None,
+        limit: int = 50,
+        after: Subject | int | None = None,
+    ) -> list[Subject]:
+        """Subjects, in the order in which they came; `after` the last of one page comes the next.
+
+        `label`: `key=value` or `key`, one or several. `stale_for`: without a good run for so many seconds, or ever.
+        `state`: of the active run or of the last one that ended.
+        """
+        wanted = [label] if isinstance(label, str) else label
+        with self.ledger.reading() as tx:
+            return subjects.subjects(
+                tx,
+                pipeline=None if pipeline is None else name_of(pipeline),
+                labels=[label_of(text) for text in wanted],
+                stale_for=None if stale_for is None else delay_of(stale_for, "stale_for"),
+                state=state_of(state),
+                after=after.id if isinstance(after, Subject) else after,
+                most=limit,
+            )
+
+    def queues(self) -> list[Queue]:
+        with self.ledger.reading() as tx:
+            return read.queues(tx)
+
+    def workers(self, *, every: bool = False) -> list[Worker]:
+        """Active workers, newest first; `every`: also those that stopped or were lost."""
+        with self.ledger.reading() as tx:
+            return read.workers(tx, every)
+
+    def why(
+        self, *, run: int | None = None, job: int | None = None, pipeline: str | None = None, subject: str | None = None
+    ) -> Why:
+        """The one reason that a run, a job, or a subject of a pipeline is not moving, and the command that mends it."""
+        given = {"run": run, "job": job, "pipeline": pipeline, "subject": subject}
+        match {name: value for name, value in given.items() if value is not None}:
+            case {"run": int(number), **rest} if not rest:
+                return self._read(why.run, number)
+            case {"job": int(number), **rest} if not rest:
+                return self._read(why.job, number)
+            case {"pipeline": str(flow), "subject": str(name), **rest} if not rest:
+                return self._read(why.subject, flow, name)
+        raise Invalid("why takes a run, or a job, or a pipeline and a subject of it")
+
+    def status(self) -> Status:
+        """The overall picture."""
+        with self.ledger.reading() as tx:
+            active = read.runs(tx, {"r.state IN (0, 1, 7)": {}}, 50)
+            return Status(read.run_counts(tx), tuple(active), tuple(read.queues(tx)), tuple(read.workers(tx)))

@@ -48,6 +48,10 @@ def test_the_commands_are_those_of_the_table() -> None:
     }
 
 
+def test_the_first_page_names_each_command_once() -> None:
+    assert [name for names in gristmill.rows.values() for name in names] == list(gristmill.commands)
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys; from gristmill.cli.exits import run; run(['--help']); print(*sys.modules, file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=clean_environment())

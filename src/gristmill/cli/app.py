@@ -174,6 +174,7 @@ class Group(click.Group):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._outermost = self.name == "gristmill"
+        self.rows: dict[str, list[str]] = {}  # what the help says of commands that belong together, by its text
         self.params += place_options(app_is_shown=self._outermost, where=self._outermost)
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
@@ -183,12 +184,12 @@ class Group(click.Group):
             option.hidden = True
         return option
 
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """On the first page right below its usage: that line is a command's too."""
-        if self._outermost:
-            formatter.write(f"  {self.help}\n")
-        else:
-            super().format_help_text(ctx, formatter)
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not self.rows:
+            super().format_commands(ctx, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl([(", ".join(names), text) for text, names in self.rows.items()])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

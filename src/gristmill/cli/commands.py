@@ -17,21 +17,19 @@ def gristmill() -> None:
     """Moves large sets of documents through pipelines, and says where each one is."""
 
 
-for command in (
-    starting.start,
-    starting.enqueue,
-    working.up,
-    working.work,
-    status.status,
-    status.watch,
-    why.why,
-    subjects.subject,
-    runs.run,
-    jobs.job,
-    signatures.error,
-    queues.queue,
-    workers.worker,
-    workers.reconcile,
-    db.db,
-):
-    gristmill.add_command(command)
+# The first page of help: a row for what belongs together, each command in one.
+ROWS: dict[str, tuple[click.Command, ...]] = {
+    "Start a run of a pipeline; add a job on its own.": (starting.start, starting.enqueue),
+    "Run all that this machine needs; one worker.": (working.up, working.work),
+    "Show the overall picture; runs as they go on, live.": (status.status, status.watch),
+    "Say why a run, a job or a subject is not moving.": (why.why,),
+    "List, show, stop and retry what there is.": (subjects.subject, runs.run, jobs.job),
+    "List failures by cause; retry or ignore a cause.": (signatures.error,),
+    "List, pause, resume and set queues; list workers.": (queues.queue, workers.worker),
+    "Look for what should not be, and mend it.": (workers.reconcile,),
+    "Bring the database to the schema that this version needs.": (db.db,),
+}
+for commands in ROWS.values():
+    for command in commands:
+        gristmill.add_command(command)
+gristmill.rows = {text: [str(command.name) for command in commands] for text, commands in ROWS.items()}

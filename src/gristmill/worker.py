@@ -18,6 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
 from gristmill.appetite import Appetite
@@ -42,11 +43,13 @@ Until = Literal["idle", "drained"] | None
 log = logging.getLogger("gristmill.worker")
 
 _UNKNOWN_TASK = 10.0  # seconds until another worker may have learned a task that this one does not know
+_HOLD = 0.1  # seconds that items may wait for children that run through theirs in no time
 _GATHER = 0.01  # seconds that a completion may wait for others before it is written
 _REPORT_EVERY = 1.0  # seconds between writes of progress
 _MOST_KNOWN = 10_000  # runs remembered before those without a job in hand are forgotten
 _QUIET = (Verdict.COMPLETED, Verdict.RELEASED, Verdict.LATER, Verdict.SKIPPED)
 _NEXT = {State.FAILED: "; failed for good", State.QUEUED: "; again now", State.IN_PROGRESS: "; again now"}
+_NO_ROOM: Mapping[int, int] = MappingProxyType({})
 _BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -92,6 +95,7 @@ class Worker:
         self._recalled = False
         self._ended = False
         self._gathered_at = 0.0  # when completions that wait for company are written at the latest; 0: none wait
+        self._held_back_at = 0.0  # when the first items that wait for room are written at the latest; 0: none wait
         self._rest_until = 0.0
         self._offline_until = 0.0
         self._failures = 0
@@ -141,7 +145,7 @@ class Worker:
             self.crew.kill_all()
         due += [self._offline_until] if self._offline_until > now else [self._beat_at, self._house_at]
         due += [self._report_at] if self.crew.progress else []
-        due += [self._gathered_at] if self._gathered_at else []
+        due += [at for at in (self._gathered_at, self._held_back_at) if at]
         due += [self._rest_until] if self.appetite.look and self._rest_until > now else []
         due += [self.stopping_since + self.settings.grace] if self.stopping_since is not None else []
         return max(0.0, min(due + self._tick_others(now)) - now)
@@ -242,7 +246,7 @@ class Worker:
         self.crew.kill_all()
         self.crew.take()
         self._pending = Batch()
-        self._gathered_at = 0.0
+        self._gathered_at = self._held_back_at = 0.0
         self.id = 0
 
     def _went_offline(self, now: float, error: Unavailable) -> None:
@@ -251,7 +255,7 @@ class Worker:
             log.warning("%s; trying again", error)
         self._failures += 1
         self._offline_until = now + delay
-        self._gathered_at = 0.0  # what is done waits for the database now
+        self._gathered_at = self._held_back_at = 0.0  # what is done waits for the database now
         self._house_at = 0.0  # strays may be in our name: a claim whose commit got no answer
         self.house.strays_possible = True
         self._hang_up()
@@ -296,24 +300,42 @@ class Worker:
         if self._pending.emissions:
             self.appetite.look_again()  # they will be there when this turn comes to take something
         wants, room = ([], {}) if resting else self.appetite.wants(now)
-        if not wants and (not self._pending or self._may_gather(now)):
+        batch, later = (self._pending, Batch()) if resting else self._pending.split(self._emissions_now(now, room))
+        if not wants and (not batch or self._may_gather(batch, now)):
             return
         self._gathered_at = 0.0
-        done = self._exchange(wants, room)
+        done = self._exchange(batch, wants, room)
         self.crew.turn_takes += 0.3 * (time.monotonic() - now - self.crew.turn_takes)
-        loud = [o for o in self._pending.outcomes if o.verdict not in _QUIET and o.job not in done.late]
+        loud = [o for o in batch.outcomes if o.verdict not in _QUIET and o.job not in done.late]
         if done.late:
             log.warning("%d outcomes were refused: the jobs were no longer this worker's", len(done.late))
-        self.crew.acknowledge(self._pending.emissions, done.refused_items)
-        self._pending = Batch()
+        self.crew.acknowledge(batch.emissions, done.refused_items)
+        self._pending = later
         if done.taken is not None:
             self._took(done.taken, room)
         if loud and log.isEnabledFor(logging.INFO):
             self._say(loud)
 
-    def _may_gather(self, now: float) -> bool:
+    def _emissions_now(self, now: float, room: Mapping[int, int]) -> int:
+        """How many batches of items are written now: those that can start at once.
+
+        Others wait while children run through what they hold in no time: a job that stands in line costs twice as much.
+        The first of them waits 0.1 s at most.
+        """
+        left = room.get(SYNC, 0)
+        for n, emission in enumerate(self._pending.emissions):
+            left -= len(emission.items)
+            if left < 0 and self.crew.keeps_up(len(emission.items)):
+                self._held_back_at = now + _HOLD if n or not self._held_back_at else self._held_back_at
+                if now < self._held_back_at:
+                    return n
+                break
+        self._held_back_at = 0.0
+        return len(self._pending.emissions)
+
+    def _may_gather(self, batch: Batch, now: float) -> bool:
         """May what is done wait for company? Only a moment, and only if more is about to come."""
-        if self._pending.outcomes or not self.crew.flowing:
+        if batch.outcomes or not self.crew.flowing:
             return False
         self._gathered_at = self._gathered_at or now + _GATHER
         return now < self._gathered_at
@@ -329,18 +351,18 @@ class Worker:
             why = "".join(f": {said}" for said in (o.verdict.value, o.reason or o.error_class) if said)
             log.info("job %d%s attempt %d%s%s", o.job, name, o.attempt, why, _next(fate))
 
-    def _exchange(self, wants: Sequence[Want], room: Mapping[int, int]) -> Exchanged:
+    def _exchange(self, batch: Batch, wants: Sequence[Want] = (), room: Mapping[int, int] = _NO_ROOM) -> Exchanged:
         try:
             try:
-                return self.ledger.do(exchange, self.id, self._pending, wants, room, self._meet)
+                return self.ledger.do(exchange, self.id, batch, wants, room, self._meet)
             except (SomeRefused, SomeTwice):
-                return self.ledger.do(exchange, self.id, self._pending.spelled_out(), wants, room, self._meet)
+                return self.ledger.do(exchange, self.id, batch.spelled_out(), wants, room, self._meet)
         except Unavailable:
             raise
         except DatabaseError:
             # Something in the batch cannot be stored. Find it, so that it does not take the others with it.
             log.exception("a batch was refused by the database; writing it one by one")
-            return self._one_by_one(self._pending.spelled_out())
+            return self._one_by_one(batch.spelled_out())
 
     def _one_by_one(self, batch: Batch) -> Exchanged:
         refused_items: dict[int, Refusal] = {}
@@ -476,7 +498,7 @@ class Worker:
         with contextlib.suppress(DatabaseError, NotYours):
             if self.id:
                 self._pending.add(self.crew.take())
-                self._exchange([], {})
+                self._exchange(self._pending)
                 self.ledger.do(workers.leave, self.id)
         self._hang_up()
         self._ended = True

@@ -27,6 +27,15 @@ def test_items_are_found_read_and_added_up(flows: Mill) -> None:
     assert total["first"] == ["books", run.id, "read", "p000", 1, "site"]
 
 
+@pytest.mark.parametrize("pages", [500, 4001])  # of batches of 500: one, just full; more than may be under way at once
+def test_many_items_wait_for_quick_children_and_all_of_them_come(flows: Mill, pages: int) -> None:
+    with working(flows, slots=2):
+        for _ in range(2):  # the second time it is known how quick they are
+            run = run_ends(flows, flows.start("site", "books", args={"pages": pages}).id)
+            total = run.result("total")
+            assert (total["sum"], total["counts"]) == (sum(range(pages)), [pages, pages, 0])
+
+
 def test_a_generators_return_value_is_its_result(flows: Mill) -> None:
     run = finished(flows, "site", pages=1)
     assert run.result("find") == {"found": 1, "key": None}

@@ -33,6 +33,7 @@ _MEMORY_EVERY = 0.25
 _A_WHILE = 0.2
 _SUSPECT_WAITS = 1.0  # seconds until a suspect of a crash is claimed again, when all processes for such are taken
 _MOST_BYTES = 1 << 20  # of arguments that a child is given in advance
+_MOMENT = 0.01
 _MISTRUST = 2  # a child gets at most so many times the jobs of a queue in advance as have been seen to be short
 
 
@@ -179,6 +180,11 @@ class Crew:
         """Seconds of work that a child may hold in advance: enough to last until the next turn, where turns are slow."""
         prefetch = self._settings.prefetch
         return max(prefetch, min(2 * self.turn_takes, _STUCK)) if prefetch else 0.0
+
+    def keeps_up(self, items: int) -> bool:
+        """Will plain children that are busy be through with so many more jobs of the kind that they hold, in a moment?"""
+        costs = [max(map(self.cost, child.queues)) for child in self._free(SYNC) if child.held]
+        return bool(costs) and items * max(costs) < _MOMENT * len(costs)
 
     def trusted(self, queue: int) -> int:
         """How many jobs of this queue may be claimed in advance."""
@@ -379,7 +385,8 @@ class Crew:
     def _hear_completed(self, child: Child, rows: list[list[Any]]) -> None:
         """Plain completions go to the ledger as they came."""
         jobs = list(map(itemgetter(0), rows))
-        unusual = self._refused or self._timed_out or len(child.held.keys() & set(jobs)) < len(jobs)
+        ids = set(jobs)
+        unusual = self._refused or self._timed_out or child.producers & ids or len(child.held.keys() & ids) < len(jobs)
         if unusual:  # each is looked at for itself
             self._hear_others(child, [(job, attempt, "completed", result, ran) for job, attempt, result, ran in rows])
             return

@@ -42,6 +42,16 @@ class Batch:
         """The jobs whose end is in here."""
         return [row[0] for row in self.completed.rows] + [outcome.job for outcome in self.outcomes]
 
+    def split(self, emissions: int) -> tuple[Batch, Batch]:
+        """Two batches, the first with so many emissions. Jobs whose items are in the second end there too."""
+        if emissions == len(self.emissions):
+            return self, Batch()
+        later = self.emissions[emissions:]
+        jobs = {emission.job for emission in later}
+        ends = [outcome for outcome in self.outcomes if outcome.job in jobs]
+        others = [outcome for outcome in self.outcomes if outcome.job not in jobs]
+        return Batch(self.emissions[:emissions], self.completed, others), Batch(later, Completed(), ends, self.ended_claims)
+
     def spelled_out(self) -> Batch:
         """The same with every plain completion as an outcome: slower, but each one is answered for itself."""
         outcomes = self.outcomes + self.completed.spelled_out()

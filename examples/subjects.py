@@ -5,7 +5,7 @@ It prints:
     stale: ashford, oakfield
     west:  millbrook, oakfield
     2 jobs of 2 subjects fail by one cause: ConnectionError
-    why ashford: failed
+    ashford failed 1 time, and never had a good run
 """
 
 from tempfile import TemporaryDirectory
@@ -31,4 +31,9 @@ if __name__ == "__main__":
         print("west: ", ", ".join(town.name for town in mill.subjects(label="county=west")))
         for error in mill.errors():
             print(f"{error.failed} jobs of {error.subjects} subjects fail by one cause: {error.error_class}")
-        print("why ashford:", mill.why(pipeline="towns", subject="ashford").reason)
+        ashford, runs = mill.subject(towns, "ashford"), mill.runs(subject="ashford", state="failed")
+        print(
+            f"ashford {ashford.state} {len(runs)} time, and",
+            "never" if ashford.last_good_run is None else "once",
+            "had a good run",
+        )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from gristmill.execution.crew import ASYNC, SYNC, Crew
+from gristmill.execution.room import ASYNC, SYNC, Room
 from gristmill.fairness import Shares
 from gristmill.ledger.claim import Claimed, Kind, Lane, Taken, Want, find_floor
 from gristmill.ledger.queues import QueueRow
@@ -22,9 +22,9 @@ _QUEUE_OF = attrgetter("kind.queue_id")
 class Appetite:
     """One worker's view of the lines that it serves."""
 
-    def __init__(self, ledger: Ledger, crew: Crew, settings: WorkerSettings, only: Sequence[str]) -> None:
+    def __init__(self, ledger: Ledger, room: Room, settings: WorkerSettings, only: Sequence[str]) -> None:
         self._ledger = ledger
-        self._crew = crew
+        self._room = room
         self._strict = settings.strict
         self._only = tuple(only)
         self.queues: list[QueueRow] = []
@@ -54,10 +54,10 @@ class Appetite:
         wants: list[Want] = []
         room: dict[int, int] = {}
         for pool in sorted(self.look):
-            idle = self._crew.idle(pool)
-            spare = self._crew.spare_seconds() if pool == SYNC and not self._strict else 0.0
+            idle = self._room.idle(pool)
+            spare = self._room.spare_seconds() if pool == SYNC and not self._strict else 0.0
             if not idle and not spare:
-                if pool == ASYNC and not self._crew.has_async:
+                if pool == ASYNC and self._room.has_async is False:
                     self.look.discard(pool)
                 continue
             lanes = {queue: found for queue in self.open_queues() if (found := self._lanes(queue, pool, now))}
@@ -87,17 +87,17 @@ class Appetite:
     def _share_out(self, queues: Collection[int], pool: int, idle: int, spare: float) -> dict[int, int]:
         """How many starts each queue gets: one per idle slot in all, and more where jobs are known to be short."""
         weights = {queue.id: queue.weight for queue in self.queues if queue.id in queues}
-        trusted = {queue: self._crew.trusted(queue) for queue in weights}
+        trusted = {queue: self._room.trusted(queue) for queue in weights}
         most = max([idle, *trusted.values()]) if spare else idle
         if len(weights) == 1:
             (queue,) = weights
-            return {queue: max(idle, min(most, int(spare / self._crew.cost(queue))))}
+            return {queue: max(idle, min(most, int(spare / self._room.cost(queue))))}
         shares: Counter[int] = Counter()
         for turn, queue in enumerate(self._shares.sequence(weights, most)):
             if turn >= idle:
                 if (queue, pool) not in self._gave:
                     continue  # nothing is known of it; it gets one look
-                spare -= self._crew.cost(queue)
+                spare -= self._room.cost(queue)
                 if spare < 0 or shares[queue] >= trusted[queue]:
                     break
             shares[queue] += 1

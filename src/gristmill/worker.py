@@ -18,26 +18,26 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Literal
 
 from gristmill.appetite import Appetite
+from gristmill.bookkeeping import say, write
 from gristmill.clock import SECOND, micros
 from gristmill.delivery.protocol import ALL, Bell, Delivery
 from gristmill.errors import AppError, DatabaseError, NotYours, Unavailable
 from gristmill.execution.children import Child
-from gristmill.execution.crew import SYNC, Crew
+from gristmill.execution.crew import Crew
+from gristmill.execution.known import runs_of
+from gristmill.execution.room import SYNC
 from gristmill.housekeeping import Housekeeping
 from gristmill.identity import born, host
-from gristmill.ledger import names, queues, read, workers
-from gristmill.ledger.claim import Claimed, Kind, Taken, Want
-from gristmill.ledger.emit import Refusal, SomeTwice
-from gristmill.ledger.exchange import Batch, Exchanged, exchange, refused
-from gristmill.ledger.finish import Outcome, SomeRefused, Verdict, begin, begin_free, report_progress
+from gristmill.ledger import names, queues, workers
+from gristmill.ledger.claim import Claimed, Kind, Taken
+from gristmill.ledger.exchange import Batch
+from gristmill.ledger.finish import Outcome, Verdict, begin, begin_free, report_progress
 from gristmill.ledger.store import DELAYED, Ledger
 from gristmill.ledger.tx import Tx
 from gristmill.settings import VERSION, WorkerSettings
-from gristmill.states import State
 
 Until = Literal["idle", "drained"] | None
 log = logging.getLogger("gristmill.worker")
@@ -47,9 +47,6 @@ _HOLD = 0.1  # seconds that items may wait for children that run through theirs 
 _GATHER = 0.01  # seconds that a completion may wait for others before it is written
 _REPORT_EVERY = 1.0  # seconds between writes of progress
 _MOST_KNOWN = 10_000  # runs remembered before those without a job in hand are forgotten
-_QUIET = (Verdict.COMPLETED, Verdict.RELEASED, Verdict.LATER, Verdict.SKIPPED)
-_NEXT = {State.FAILED: "; failed for good", State.QUEUED: "; again now", State.IN_PROGRESS: "; again now"}
-_NO_ROOM: Mapping[int, int] = MappingProxyType({})
 _BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -80,7 +77,7 @@ class Worker:
             },
             settings,
         )
-        self.appetite = Appetite(ledger, self.crew, settings, queues)
+        self.appetite = Appetite(ledger, self.crew.room, settings, queues)
         self.house = Housekeeping(ledger)
         self.stopping_since: float | None = None
         self._bell: Bell | None = None
@@ -304,17 +301,13 @@ class Worker:
         if not wants and (not batch or self._may_gather(batch, now)):
             return
         self._gathered_at = 0.0
-        done = self._exchange(batch, wants, room)
-        self.crew.turn_takes += 0.3 * (time.monotonic() - now - self.crew.turn_takes)
-        loud = [o for o in batch.outcomes if o.verdict not in _QUIET and o.job not in done.late]
-        if done.late:
-            log.warning("%d outcomes were refused: the jobs were no longer this worker's", len(done.late))
+        done = write(self.ledger, self.id, batch, wants, room, self._meet)
+        self.crew.room.turn_takes += 0.3 * (time.monotonic() - now - self.crew.room.turn_takes)
         self.crew.acknowledge(batch.emissions, done.refused_items)
         self._pending = later
         if done.taken is not None:
             self._took(done.taken, room)
-        if loud and log.isEnabledFor(logging.INFO):
-            self._say(loud)
+        say(self.ledger, batch.outcomes, done.late)
 
     def _emissions_now(self, now: float, room: Mapping[int, int]) -> int:
         """How many batches of items are written now: those that can start at once.
@@ -325,7 +318,7 @@ class Worker:
         left = room.get(SYNC, 0)
         for n, emission in enumerate(self._pending.emissions):
             left -= len(emission.items)
-            if left < 0 and self.crew.keeps_up(len(emission.items)):
+            if left < 0 and self.crew.room.keeps_up(len(emission.items)):
                 self._held_back_at = now + _HOLD if n or not self._held_back_at else self._held_back_at
                 if now < self._held_back_at:
                     return n
@@ -340,53 +333,6 @@ class Worker:
         self._gathered_at = self._gathered_at or now + _GATHER
         return now < self._gathered_at
 
-    def _say(self, outcomes: Sequence[Outcome]) -> None:
-        """One line for each attempt that did not simply end well. Their names are read only now: most jobs need none."""
-        fates: dict[int, read.Fate] = {}
-        with contextlib.suppress(Unavailable), self.ledger.reading() as tx:
-            fates = read.fates(tx, [outcome.job for outcome in outcomes])
-        for o in outcomes:
-            fate = fates.get(o.job)
-            name = "" if fate is None else f" {fate.task}[{fate.key}]" if fate.key else f" {fate.task}"
-            why = "".join(f": {said}" for said in (o.verdict.value, o.reason or o.error_class) if said)
-            log.info("job %d%s attempt %d%s%s", o.job, name, o.attempt, why, _next(fate))
-
-    def _exchange(self, batch: Batch, wants: Sequence[Want] = (), room: Mapping[int, int] = _NO_ROOM) -> Exchanged:
-        try:
-            try:
-                return self.ledger.do(exchange, self.id, batch, wants, room, self._meet)
-            except (SomeRefused, SomeTwice):
-                return self.ledger.do(exchange, self.id, batch.spelled_out(), wants, room, self._meet)
-        except Unavailable:
-            raise
-        except DatabaseError:
-            # Something in the batch cannot be stored. Find it, so that it does not take the others with it.
-            log.exception("a batch was refused by the database; writing it one by one")
-            return self._one_by_one(batch.spelled_out())
-
-    def _one_by_one(self, batch: Batch) -> Exchanged:
-        refused_items: dict[int, Refusal] = {}
-        late: list[int] = []
-        for emission in batch.emissions:
-            try:
-                refused_items.update(self.ledger.do(exchange, self.id, Batch([emission], careful=True)).refused_items)
-            except Unavailable:
-                raise
-            except DatabaseError as error:
-                refused_items[emission.job] = Refusal(f"the database refused its items: {error}"[:500])
-        for outcome in batch.outcomes:
-            if outcome.job in refused_items:
-                outcome = refused(outcome, refused_items[outcome.job])
-            try:
-                late += self.ledger.do(exchange, self.id, Batch(outcomes=[outcome])).late
-            except Unavailable:
-                raise
-            except DatabaseError as error:
-                plain = Outcome(*outcome[:3], Verdict.PERMANENT, reason=f"the database refused its outcome: {error}"[:500])
-                late += self.ledger.do(exchange, self.id, Batch(outcomes=[plain])).late
-        self.ledger.do(exchange, self.id, Batch(ended_claims=batch.ended_claims))
-        return Exchanged(refused_items, late, None)
-
     def _took(self, taken: Taken, room: Mapping[int, int]) -> None:
         """Hands new jobs to the children."""
         more = self.appetite.took(taken, room)
@@ -394,7 +340,7 @@ class Worker:
             return
         assert taken.claim is not None
         self.crew.accept(taken.claim, len(taken.jobs))
-        self._begun |= _runs_of(taken.kinds)
+        self._begun |= runs_of(taken.kinds)
         jobs = self._turn_away(taken)
         self.crew.give(taken.claim, self.appetite.in_turn(jobs, taken.kinds), taken.kinds)
         if SYNC in more:
@@ -403,7 +349,7 @@ class Worker:
 
     def _grow(self) -> None:
         """All children are busy: one more, if there may be and if there is work for it."""
-        if SYNC in self.appetite.look and not self.crew.idle(SYNC) and self.crew.may_grow and not self.crew.starting:
+        if SYNC in self.appetite.look and not self.crew.room.idle(SYNC) and self.crew.may_grow and not self.crew.starting:
             if self.house.work_waits(self.appetite.open_queues(), SYNC):
                 self.crew.grow()
             else:
@@ -416,7 +362,7 @@ class Worker:
             self.crew.forget_idle_runs()
             self._begun &= known.runs.keys()
         known.meet(tx, kinds)
-        runs = sorted(_runs_of(kinds) - self._begun)
+        runs = sorted(runs_of(kinds) - self._begun)
         if runs:
             self._unbegun.update(begin_free(tx, runs))
 
@@ -498,7 +444,7 @@ class Worker:
         with contextlib.suppress(DatabaseError, NotYours):
             if self.id:
                 self._pending.add(self.crew.take())
-                self._exchange(self._pending)
+                write(self.ledger, self.id, self._pending)
                 self.ledger.do(workers.leave, self.id)
         self._hang_up()
         self._ended = True
@@ -518,19 +464,6 @@ class Worker:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _runs_of(kinds: Iterable[Kind]) -> set[int]:
-    return {run for kind in kinds if (run := kind.origin.run_id) is not None}
-
-
-def _next(fate: read.Fate | None) -> str:
-    """What happens to a job after an attempt, in words; nothing, where the outcome says it."""
-    if fate is None or fate.state not in _NEXT:
-        return ""
-    if fate.due is None:
-        return _NEXT[fate.state]
-    return f"; again in {max(0, fate.due) / SECOND:.3g} s"
 
 
 @contextlib.contextmanager

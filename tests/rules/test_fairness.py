@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gristmill.appetite import Appetite
-from gristmill.execution.crew import Crew
+from gristmill.execution.room import Room
 from gristmill.fairness import Shares
 from gristmill.ledger.claim import Lane, Taken
 from gristmill.ledger.queues import QueueRow
@@ -75,7 +75,7 @@ def test_a_queue_that_was_idle_gets_no_credit_for_it() -> None:
 
 def test_a_queue_that_a_worker_looked_at_in_vain_gets_no_credit_either() -> None:
     """A worker serves two queues, one of them dry for long: when it fills, it does not take the worker over."""
-    appetite = Appetite(cast(Ledger, None), cast(Crew, None), WorkerSettings(), ())
+    appetite = Appetite(cast(Ledger, None), cast(Room, None), WorkerSettings(), ())
     appetite.see([QueueRow(1, "busy", 1.0, False), QueueRow(2, "dry", 1.0, False)])
     job = remembered(1, queue_id=1)
     for _ in range(500):

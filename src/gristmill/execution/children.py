@@ -20,10 +20,12 @@ from gristmill.execution.frames import Unpacker, pack
 from gristmill.execution.run import clean
 from gristmill.execution.status import Status, make_file
 from gristmill.ledger.claim import Claimed
+from gristmill.ledger.finish import Verdict
 
 _CAPTURE_LIMIT = 64 << 20  # bytes of output on disk before it is cut: a job that prints for ever must not fill it
 
 
+Doom = tuple[int | None, Verdict, str]  # why we killed a child: whose fault, what it is called, and in words
 Held = tuple[Claimed, int, float]  # a job in a child's hands, the claim that it came with, and when it was given
 
 
@@ -44,7 +46,7 @@ class Child:
         self.retiring = False
         self.alone = False
         self.recalled = False
-        self.broken: str | None = None
+        self.doomed: Doom | None = None
         self._out = bytearray()
         self._unpacker = Unpacker()
         status = make_file()

@@ -46,6 +46,9 @@ class Common(NamedTuple):
         return self.run_row[4] if self.run_row else {}
 
 
+_NOWHERE = Common()  # a context on its own, for a test
+
+
 class Context:
     """The job that is running: who it is for, how far it is, and whether it should stop."""
 
@@ -60,7 +63,7 @@ class Context:
     def __init__(
         self,
         row: Sequence[Any] = (0, 0, 1, None, None),
-        common: Common = Common(),  # noqa: B008
+        common: Common = _NOWHERE,
         started: float = 0.0,
         host: Host | None = None,
     ) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -15,95 +14,20 @@ import psutil
 from orjson import Fragment
 
 from gristmill.execution.child import LEASE_OVER
-from gristmill.execution.children import Child, Held
+from gristmill.execution.children import Child, Doom, Held
+from gristmill.execution.known import Knowledge, outcome_of, runs_of, stages_of
+from gristmill.execution.room import ASYNC, STUCK, SYNC, Room
 from gristmill.execution.run import WRITTEN, Report
-from gristmill.ledger import read
 from gristmill.ledger.claim import Claimed, Kind
 from gristmill.ledger.emit import Emission, Refusal
 from gristmill.ledger.exchange import Batch, refused
 from gristmill.ledger.finish import Outcome, Verdict
-from gristmill.ledger.read import RunInfo, StageInfo, TaskInfo
-from gristmill.ledger.store import Tx
 from gristmill.settings import WorkerSettings
 
-SYNC, ASYNC = 0, 1  # pools: the kinds of children
-_STUCK = 0.1  # seconds that jobs may wait behind one that takes longer than was thought
 _ASYNC_GRACE = 2.0  # seconds that a cancelled coroutine gets before its whole process is killed
 _MEMORY_EVERY = 0.25
 _A_WHILE = 0.2
 _SUSPECT_WAITS = 1.0  # seconds until a suspect of a crash is claimed again, when all processes for such are taken
-_MOST_BYTES = 1 << 20  # of arguments that a child is given in advance
-_MOMENT = 0.01
-_MISTRUST = 2  # a child gets at most so many times the jobs of a queue in advance as have been seen to be short
-
-
-Doom = tuple[int | None, Verdict, str]  # why we killed a child: whose fault, what it is called, and in words
-
-
-@dataclass
-class Pace:
-    """How fast jobs of a queue go, as seen here lately."""
-
-    rate: float  # jobs per second of a child
-    seen: int = 0
-    size: float = 0.0  # bytes of arguments that a job has
-
-    def learn(self, jobs: int, seconds: float) -> None:
-        """Quickly upwards: the first job of a task often pays for imports. What is trusted grows by itself.
-
-        Rates are averaged, not times: a child that the machine held up for a moment must not look like slow jobs.
-        """
-        rate = jobs / max(seconds, 1e-9)
-        self.rate += (0.8 if rate > self.rate else 0.3) * (rate - self.rate)
-        self.seen += jobs
-
-
-@dataclass
-class Knowledge:
-    """What is known about tasks, runs and stages: rows that do not change while jobs of them are held."""
-
-    tasks: dict[int, TaskInfo] = field(default_factory=dict)
-    runs: dict[int, RunInfo] = field(default_factory=dict)
-    stages: dict[int, StageInfo] = field(default_factory=dict)
-
-    def meet(self, tx: Tx, kinds: Collection[Kind]) -> list[int]:
-        """Reads what is not known yet about jobs of these kinds; says which runs are new."""
-        tasks = {kind.task_id for kind in kinds} - self.tasks.keys()
-        runs = {run for kind in kinds if (run := kind.origin.run_id) is not None} - self.runs.keys()
-        stages = {stage for kind in kinds if (stage := kind.origin.stage_id) is not None} - self.stages.keys()
-        if tasks:
-            self.tasks.update(read.task_infos(tx, tasks))
-        if stages:
-            self.stages.update(read.stage_infos(tx, stages))
-        if runs:
-            self.runs.update(read.run_infos(tx, runs))
-        return sorted(runs)
-
-    @property
-    def limited(self) -> bool:
-        """Does any task limit its memory?"""
-        return any(task.spec["memory_mib"] for task in self.tasks.values())
-
-
-def outcome_of(report: Report, run: int | None) -> Outcome:
-    """What a report says, as the ledger wants it."""
-    verdict = Verdict(report.verdict)
-    return Outcome(
-        report.job,
-        report.attempt,
-        run,
-        verdict,
-        report.result,
-        report.ran,
-        None if report.progress is None else orjson.dumps(report.progress).decode(),
-        report.reason,
-        report.error_class,
-        tuple(report.error_types),
-        report.traceback,
-        report.log,
-        report.delay if verdict is Verdict.LATER else 0.0,
-        digest=report.digest,
-    )
 
 
 class Crew:
@@ -114,23 +38,20 @@ class Crew:
         self._settings = settings
         self.children: list[Child] = []
         self.known = Knowledge()
-        self.paces: dict[int, Pace] = {}
+        self.room = Room(self.children, settings)
         self.batch = Batch()
         self.progress: dict[tuple[int, int], str] = {}
         self.rest_for = 0.0  # a job asked for a pause of this worker: seconds
         self.broken: str | None = None
         self.tasks: set[str] | None = None  # that the application knows; None until a child has loaded it
-        self.has_async = True  # as far as is known: has the application async functions?
         self.lease_deadline = time.monotonic() + settings.lease
-        self.turn_takes = 0.0  # seconds, lately
         self.returned: Counter[int] = Counter()  # jobs per queue that were given to a child and came back unstarted
         self._claim_left: dict[int, int] = {}
         self._refused: dict[int, Refusal] = {}
-        self._doomed: dict[Child, Doom] = {}  # killed by us
         self._timed_out: set[int] = set()
         self._memory_at = 0.0
 
-    # ---- what there is room for
+    # ---- what they hold
 
     @property
     def held(self) -> int:
@@ -158,81 +79,6 @@ class Crew:
     def held_ids(self) -> list[int]:
         return [job for child in self.children for job in child.held]
 
-    def idle(self, pool: int) -> int:
-        """How many jobs can start at once."""
-        if pool == SYNC:
-            return sum(1 for child in self._free(SYNC) if not child.held)
-        free = self._free(ASYNC)
-        if self.tasks is None or not self.has_async:
-            return 0
-        if not free and not any(c.is_async and not c.alone for c in self.children):
-            return 1  # the first one makes the child
-        return sum(min(self._settings.async_slots - len(child.held), self._jobs_left(child)) for child in free)
-
-    def spare_seconds(self) -> float:
-        """How much estimated work the plain children could hold in advance; 0 while none runs low."""
-        depth = self._depth
-        loads = [self._load(child) for child in self._free(SYNC)]
-        return sum(max(0.0, depth - load) for load in loads) if any(load < depth / 2 for load in loads) else 0.0
-
-    @property
-    def _depth(self) -> float:
-        """Seconds of work that a child may hold in advance: enough to last until the next turn, where turns are slow."""
-        prefetch = self._settings.prefetch
-        return max(prefetch, min(2 * self.turn_takes, _STUCK)) if prefetch else 0.0
-
-    def keeps_up(self, items: int) -> bool:
-        """Will plain children that are busy be through with so many more jobs of the kind that they hold, in a moment?"""
-        costs = [max(map(self.cost, child.queues)) for child in self._free(SYNC) if child.held]
-        return bool(costs) and items * max(costs) < _MOMENT * len(costs)
-
-    def trusted(self, queue: int) -> int:
-        """How many jobs of this queue may be claimed in advance."""
-        pace = self.paces.get(queue)
-        if pace is None:
-            return 0
-        each = min(self._settings.batch, int(_MOST_BYTES / max(pace.size, 1.0)) + 1)
-        room = sum(min(max(0, each - len(child.held)), self._jobs_left(child)) for child in self._free(SYNC))
-        return min(room, _MISTRUST * pace.seen)
-
-    def cost(self, queue: int) -> float:
-        """Seconds that a job of this queue takes; an hour while nothing is known, so that nothing is put behind it."""
-        pace = self.paces.get(queue)
-        return 1 / pace.rate if pace else 3600.0
-
-    def _free(self, pool: int) -> list[Child]:
-        return [
-            child
-            for child in self.children
-            if child.ready
-            and child.is_async == (pool == ASYNC)
-            and not (child.retiring or child.alone or child.recalled or child in self._doomed)
-            and len(child.held) < (self._settings.batch if pool == SYNC else self._settings.async_slots)
-            and self._jobs_left(child) > 0
-            and not (pool == SYNC and self._busy(child))
-        ]
-
-    def _busy(self, child: Child) -> bool:
-        """Is it on a job that takes longer than children may work in advance, or emits? Nothing is put behind that."""
-        current = child.current()
-        if current is None:
-            return False
-        job, started = current
-        return job in child.producers or time.monotonic() - started > self._settings.prefetch
-
-    def _jobs_left(self, child: Child) -> int:
-        """How many more jobs this child may be given before it is replaced."""
-        limit = self._settings.recycle
-        return limit - child.finished - len(child.held) if limit else max(self._settings.batch, self._settings.async_slots)
-
-    def _load(self, child: Child) -> float:
-        """Estimated seconds of work in its hands; as if all of it were of the slowest kind that it has."""
-        if not child.held:
-            child.queues.clear()
-            child.unique = False
-            return 0.0
-        return len(child.held) * max(self.cost(queue) for queue in child.queues)
-
     # ---- giving
 
     def grow(self) -> None:
@@ -258,7 +104,7 @@ class Crew:
         now = time.monotonic()
         mixed = any(kind.pool == ASYNC for kind in kinds)
         plain = [job for job in jobs if job.kind.pool == SYNC] if mixed else jobs
-        free = self._free(SYNC)
+        free = self.room.free(SYNC)
         shares = self._dealt(plain, free)
         for child, share in zip(free, shares, strict=True):
             self._hand(child, share, claim, now)
@@ -290,18 +136,18 @@ class Crew:
         The last ones are left over if all children get as many as they may.
         """
         shares: list[list[Claimed]] = [[] for _ in children]
-        line = [(self._load(child), n) for n, child in enumerate(children)]
+        line = [(self.room.load(child), n) for n, child in enumerate(children)]
         heapq.heapify(line)
         step = max(1, len(jobs) // (8 * len(children))) if children else 1
         dealt = 0
         while line and dealt < len(jobs):
             load, n = line[0]
-            left = self._jobs_left(children[n]) - len(shares[n])
+            left = self.room.jobs_left(children[n]) - len(shares[n])
             some = jobs[dealt : dealt + min(step, left)]
             shares[n] += some
             dealt += len(some)
             if len(some) < left:
-                heapq.heapreplace(line, (load + len(some) * self.cost(some[0].kind.queue_id), n))
+                heapq.heapreplace(line, (load + len(some) * self.room.cost(some[0].kind.queue_id), n))
             else:
                 heapq.heappop(line)
         return shares
@@ -311,17 +157,11 @@ class Crew:
             return
         kinds = {kind: n for n, kind in enumerate({job.kind for job in jobs})}
         rows = [(kinds[kind], id, attempt, key, args and Fragment(args)) for id, attempt, key, args, kind in jobs]
-        self._weigh(jobs)
+        self.room.weigh(jobs)
         child.held.update({job.id: (job, claim, now) for job in jobs})
         child.queues.update(kind.queue_id for kind in kinds)
         child.unique = child.unique or any(kind.unique_scope is not None for kind in kinds)
         child.send(["jobs", *self._new_origins(child, kinds), [self._told(kind) for kind in kinds], rows])
-
-    def _weigh(self, jobs: Sequence[Claimed]) -> None:
-        """Jobs with much to carry are not taken by the thousand. As if all were of the first one's queue."""
-        if pace := self.paces.get(jobs[0].kind.queue_id):
-            size = sum(len(job.args) for job in jobs if job.args) / len(jobs)
-            pace.size += (0.8 if size > pace.size else 0.3) * (size - pace.size)
 
     def _told(self, kind: Kind) -> tuple[Any, ...]:
         """What a child must know about jobs of a kind."""
@@ -330,8 +170,7 @@ class Crew:
 
     def _new_origins(self, child: Child, kinds: Iterable[Kind]) -> tuple[list[Any], list[Any]]:
         """Runs and stages that this child has not heard of."""
-        runs = {run for kind in kinds if (run := kind.origin.run_id) is not None} - child.runs
-        stages = {stage for kind in kinds if (stage := kind.origin.stage_id) is not None} - child.stages
+        runs, stages = runs_of(kinds) - child.runs, stages_of(kinds) - child.stages
         child.runs |= runs
         child.stages |= stages
         told = [(number, *run[:4], Fragment(run.args)) for number in runs for run in [self.known.runs[number]]]
@@ -368,7 +207,7 @@ class Crew:
                     self._hear_returned(child, jobs)
                 case ["hello", tasks, has_async]:
                     child.ready = True
-                    self.tasks, self.has_async = set(tasks), has_async
+                    self.tasks, self.room.has_async = set(tasks), has_async
                     now = time.monotonic()  # their time did not count while the process was starting
                     child.held = {job: (held[0], held[1], now) for job, held in child.held.items()}
                 case ["broken", text]:
@@ -410,14 +249,9 @@ class Crew:
                 self._end(held[1], self._outcome(held, Report(*report)))
 
     def _learn(self, child: Child, jobs: int, seconds: float) -> None:
-        """What jobs take; of children that hold jobs of several queues, as if all took the same."""
         child.finished += jobs
         if not child.is_async:
-            exception = jobs == 1 and seconds > _STUCK  # a long job among short ones: a recall sees to it
-            for queue in child.queues:
-                if exception and queue in self.paces:
-                    continue
-                self.paces.setdefault(queue, Pace(jobs / max(seconds, 1e-9))).learn(jobs, seconds)
+            self.room.learn(child, jobs, seconds)
         child.recalled = child.recalled and bool(child.held)
         if child.alone and not child.held:
             self._retire(child)
@@ -505,13 +339,12 @@ class Crew:
         job, started = current
         held = child.held[job]
         if len(child.held) > 1 and not child.recalled:
-            if now - started > _STUCK:
+            if now - started > STUCK:
                 child.recalled = True
                 child.send(["recall"])
-                if pace := self.paces.get(held[0].kind.queue_id):
-                    pace.rate = min(pace.rate, 1 / (now - started))
+                self.room.learn_slow(held[0].kind.queue_id, now - started)
             else:
-                return started + _STUCK
+                return started + STUCK
         deadline = started + self._timeout(held)
         if now >= deadline and child.current() == current:
             self._doom(child, job, Verdict.TIMEOUT, self._timeout_words(held))
@@ -591,8 +424,8 @@ class Crew:
                 child.send(["recall"])
 
     def _doom(self, child: Child, job: int | None, verdict: Verdict, reason: str) -> None:
-        if child not in self._doomed:
-            self._doomed[child] = (job, verdict, reason)
+        if child.doomed is None:
+            child.doomed = (job, verdict, reason)
             child.kill()
 
     def _retire(self, child: Child) -> None:
@@ -605,8 +438,7 @@ class Crew:
         if child not in self.children:
             return
         self.children.remove(child)
-        doomed = self._doomed.pop(child, None)
-        current = child.current()
+        doomed, current = child.doomed, child.current()
         how, log = child.died(), child.output()
         if not (child.ready or doomed or self.broken or self.tasks is not None):
             self.broken = f"{how}\n{log or ''}"
@@ -638,7 +470,7 @@ class Crew:
     def kill_all(self) -> None:
         """Ends every child; what they held goes back unspent."""
         for child in list(self.children):
-            self._doomed.setdefault(child, (None, Verdict.RELEASED, ""))
+            child.doomed = child.doomed or (None, Verdict.RELEASED, "")
             child.kill()
         for child in list(self.children):
             child.process.wait()

@@ -64,7 +64,7 @@ class Exchanged(NamedTuple):
     taken: Taken | None  # None: nothing was asked for
 
 
-def _nothing(tx: Tx, kinds: Collection[Kind]) -> None: ...
+def nobody(tx: Tx, kinds: Collection[Kind]) -> None: ...
 
 
 @repeatable  # outcomes are fenced, batches of items numbered, and claims that nobody knows of are released as strays
@@ -74,7 +74,7 @@ def exchange(
     batch: Batch,
     wants: Sequence[Want] = (),
     room: Mapping[int, int] = MappingProxyType({}),
-    meet: Callable[[Tx, Collection[Kind]], None] = _nothing,
+    meet: Callable[[Tx, Collection[Kind]], None] = nobody,
 ) -> Exchanged:
     """`meet` is called with the kinds of the jobs that were taken, to read here what it does not know of them."""
     hold(tx, worker, leased=bool(wants))

@@ -17,8 +17,9 @@ import orjson
 from gristmill.clock import SECOND, FrozenClock, micros
 from gristmill.errors import Invalid, did_you_mean
 from gristmill.execution.context import Common, Context
-from gristmill.execution.crew import ASYNC, SYNC, Knowledge, outcome_of
 from gristmill.execution.emitter import Emitter
+from gristmill.execution.known import Knowledge, outcome_of, runs_of
+from gristmill.execution.room import ASYNC, SYNC
 from gristmill.execution.run import WRITTEN
 from gristmill.housekeeping import sweep_run
 from gristmill.identity import born, host
@@ -123,9 +124,9 @@ class _Drainer:
         return None
 
     def _meet(self, tx: Tx, kinds: Collection[Kind]) -> None:
-        runs = self._known.meet(tx, kinds)
-        if runs:
-            self._unbegun.update(begin_free(tx, runs))
+        self._known.meet(tx, kinds)
+        if runs := runs_of(kinds):
+            self._unbegun.update(begin_free(tx, sorted(runs)))
 
     def _do(self, job: Claimed, taken: Taken) -> None:
         if self._unbegun:

@@ -1,0 +1,98 @@
+"""What a worker writes into the ledger after each turn, and what it says of it in its log."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+
+from gristmill.clock import SECOND
+from gristmill.errors import DatabaseError, Unavailable
+from gristmill.ledger import read
+from gristmill.ledger.claim import Kind, Want
+from gristmill.ledger.emit import Refusal, SomeTwice
+from gristmill.ledger.exchange import Batch, Exchanged, exchange, nobody, refused
+from gristmill.ledger.finish import Outcome, SomeRefused, Verdict
+from gristmill.ledger.store import Ledger
+from gristmill.ledger.tx import Tx
+from gristmill.states import State
+
+log = logging.getLogger("gristmill.worker")
+
+Meet = Callable[[Tx, Collection[Kind]], None]
+_NO_ROOM: Mapping[int, int] = MappingProxyType({})
+_QUIET = (Verdict.COMPLETED, Verdict.RELEASED, Verdict.LATER, Verdict.SKIPPED)
+_NEXT = {State.FAILED: "; failed for good", State.QUEUED: "; again now", State.IN_PROGRESS: "; again now"}
+
+
+def write(
+    ledger: Ledger,
+    worker: int,
+    batch: Batch,
+    wants: Sequence[Want] = (),
+    room: Mapping[int, int] = _NO_ROOM,
+    meet: Meet = nobody,
+) -> Exchanged:
+    """Exchanges a batch for new jobs. What cannot be stored does not take the rest of the batch with it."""
+    try:
+        try:
+            return ledger.do(exchange, worker, batch, wants, room, meet)
+        except (SomeRefused, SomeTwice):
+            return ledger.do(exchange, worker, batch.spelled_out(), wants, room, meet)
+    except Unavailable:
+        raise
+    except DatabaseError:
+        # Something in the batch cannot be stored. Find it, so that it does not take the others with it.
+        log.exception("a batch was refused by the database; writing it one by one")
+        return _one_by_one(ledger, worker, batch.spelled_out())
+
+
+def _one_by_one(ledger: Ledger, worker: int, batch: Batch) -> Exchanged:
+    refused_items: dict[int, Refusal] = {}
+    late: list[int] = []
+    for emission in batch.emissions:
+        try:
+            refused_items.update(ledger.do(exchange, worker, Batch([emission], careful=True)).refused_items)
+        except Unavailable:
+            raise
+        except DatabaseError as error:
+            refused_items[emission.job] = Refusal(f"the database refused its items: {error}"[:500])
+    for outcome in batch.outcomes:
+        if outcome.job in refused_items:
+            outcome = refused(outcome, refused_items[outcome.job])
+        try:
+            late += ledger.do(exchange, worker, Batch(outcomes=[outcome])).late
+        except Unavailable:
+            raise
+        except DatabaseError as error:
+            plain = Outcome(*outcome[:3], Verdict.PERMANENT, reason=f"the database refused its outcome: {error}"[:500])
+            late += ledger.do(exchange, worker, Batch(outcomes=[plain])).late
+    ledger.do(exchange, worker, Batch(ended_claims=batch.ended_claims))
+    return Exchanged(refused_items, late, None)
+
+
+def say(ledger: Ledger, outcomes: Sequence[Outcome], late: Sequence[int]) -> None:
+    """One line for each attempt that did not simply end well. Their names are read only now: most jobs need none."""
+    if late:
+        log.warning("%d outcomes were refused: the jobs were no longer this worker's", len(late))
+    loud = [o for o in outcomes if o.verdict not in _QUIET and o.job not in late]
+    if not loud or not log.isEnabledFor(logging.INFO):
+        return
+    fates: dict[int, read.Fate] = {}
+    with contextlib.suppress(Unavailable), ledger.reading() as tx:
+        fates = read.fates(tx, [outcome.job for outcome in loud])
+    for o in loud:
+        fate = fates.get(o.job)
+        name = "" if fate is None else f" {fate.task}[{fate.key}]" if fate.key else f" {fate.task}"
+        why = "".join(f": {said}" for said in (o.verdict.value, o.reason or o.error_class) if said)
+        log.info("job %d%s attempt %d%s%s", o.job, name, o.attempt, why, _next(fate))
+
+
+def _next(fate: read.Fate | None) -> str:
+    """What happens to a job after an attempt, in words; nothing, where the outcome says it."""
+    if fate is None or fate.state not in _NEXT:
+        return ""
+    if fate.due is None:
+        return _NEXT[fate.state]
+    return f"; again in {max(0, fate.due) / SECOND:.3g} s"

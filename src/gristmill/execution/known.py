@@ -1,0 +1,70 @@
+"""What a worker knows about the tasks, runs and stages of the jobs in its hands, and what a report means to the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+import orjson
+
+from gristmill.execution.run import Report
+from gristmill.ledger import read
+from gristmill.ledger.claim import Kind
+from gristmill.ledger.finish import Outcome, Verdict
+from gristmill.ledger.read import RunInfo, StageInfo, TaskInfo
+from gristmill.ledger.store import Tx
+
+
+def runs_of(kinds: Iterable[Kind]) -> set[int]:
+    return {run for kind in kinds if (run := kind.origin.run_id) is not None}
+
+
+def stages_of(kinds: Iterable[Kind]) -> set[int]:
+    return {stage for kind in kinds if (stage := kind.origin.stage_id) is not None}
+
+
+@dataclass
+class Knowledge:
+    """What is known about tasks, runs and stages: rows that do not change while jobs of them are held."""
+
+    tasks: dict[int, TaskInfo] = field(default_factory=dict)
+    runs: dict[int, RunInfo] = field(default_factory=dict)
+    stages: dict[int, StageInfo] = field(default_factory=dict)
+
+    def meet(self, tx: Tx, kinds: Collection[Kind]) -> None:
+        """Reads what is not known yet about jobs of these kinds."""
+        tasks = {kind.task_id for kind in kinds} - self.tasks.keys()
+        runs = runs_of(kinds) - self.runs.keys()
+        stages = stages_of(kinds) - self.stages.keys()
+        if tasks:
+            self.tasks.update(read.task_infos(tx, tasks))
+        if stages:
+            self.stages.update(read.stage_infos(tx, stages))
+        if runs:
+            self.runs.update(read.run_infos(tx, runs))
+
+    @property
+    def limited(self) -> bool:
+        """Does any task limit its memory?"""
+        return any(task.spec["memory_mib"] for task in self.tasks.values())
+
+
+def outcome_of(report: Report, run: int | None) -> Outcome:
+    """What a report says, as the ledger wants it."""
+    verdict = Verdict(report.verdict)
+    return Outcome(
+        report.job,
+        report.attempt,
+        run,
+        verdict,
+        report.result,
+        report.ran,
+        None if report.progress is None else orjson.dumps(report.progress).decode(),
+        report.reason,
+        report.error_class,
+        tuple(report.error_types),
+        report.traceback,
+        report.log,
+        report.delay if verdict is Verdict.LATER else 0.0,
+        digest=report.digest,
+    )

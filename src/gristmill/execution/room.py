@@ -1,0 +1,141 @@
+"""How much work a worker's children can take, by what jobs took lately."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gristmill.execution.children import Child
+from gristmill.ledger.claim import Claimed
+from gristmill.settings import WorkerSettings
+
+SYNC, ASYNC = 0, 1  # pools: the kinds of children
+STUCK = 0.1  # seconds that jobs may wait behind one that takes longer than was thought
+_MOST_BYTES = 1 << 20  # of arguments that a child is given in advance
+_MOMENT = 0.01
+_MISTRUST = 2  # a child gets at most so many times the jobs of a queue in advance as have been seen to be short
+
+
+@dataclass
+class Pace:
+    """How fast jobs of a queue go, as seen here lately."""
+
+    rate: float  # jobs per second of a child
+    seen: int = 0
+    size: float = 0.0  # bytes of arguments that a job has
+
+    def learn(self, jobs: int, seconds: float) -> None:
+        """Quickly upwards: the first job of a task often pays for imports. What is trusted grows by itself.
+
+        Rates are averaged, not times: a child that the machine held up for a moment must not look like slow jobs.
+        """
+        rate = jobs / max(seconds, 1e-9)
+        self.rate += (0.8 if rate > self.rate else 0.3) * (rate - self.rate)
+        self.seen += jobs
+
+
+class Room:
+    """The children as places for jobs."""
+
+    def __init__(self, children: Sequence[Child], settings: WorkerSettings) -> None:
+        self._children = children
+        self._settings = settings
+        self.has_async: bool | None = None  # has the application async functions? None until a child has loaded it
+        self.turn_takes = 0.0  # seconds that the worker's turns took lately
+        self._paces: dict[int, Pace] = {}
+
+    def idle(self, pool: int) -> int:
+        """How many jobs can start at once."""
+        if pool == SYNC:
+            return sum(1 for child in self.free(SYNC) if not child.held)
+        free = self.free(ASYNC)
+        if not self.has_async:
+            return 0
+        if not free and not any(c.is_async and not c.alone for c in self._children):
+            return 1  # the first one makes the child
+        return sum(min(self._settings.async_slots - len(child.held), self.jobs_left(child)) for child in free)
+
+    def spare_seconds(self) -> float:
+        """How much estimated work the plain children could hold in advance; 0 while none runs low."""
+        depth = self._depth
+        loads = [self.load(child) for child in self.free(SYNC)]
+        return sum(max(0.0, depth - load) for load in loads) if any(load < depth / 2 for load in loads) else 0.0
+
+    @property
+    def _depth(self) -> float:
+        """Seconds of work that a child may hold in advance: enough to last until the next turn, where turns are slow."""
+        prefetch = self._settings.prefetch
+        return max(prefetch, min(2 * self.turn_takes, STUCK)) if prefetch else 0.0
+
+    def keeps_up(self, items: int) -> bool:
+        """Will plain children that are busy be through with so many more jobs of the kind that they hold, in a moment?"""
+        costs = [max(map(self.cost, child.queues)) for child in self.free(SYNC) if child.held]
+        return bool(costs) and items * max(costs) < _MOMENT * len(costs)
+
+    def trusted(self, queue: int) -> int:
+        """How many jobs of this queue may be claimed in advance."""
+        pace = self._paces.get(queue)
+        if pace is None:
+            return 0
+        each = min(self._settings.batch, int(_MOST_BYTES / max(pace.size, 1.0)) + 1)
+        room = sum(min(max(0, each - len(child.held)), self.jobs_left(child)) for child in self.free(SYNC))
+        return min(room, _MISTRUST * pace.seen)
+
+    def free(self, pool: int) -> list[Child]:
+        return [
+            child
+            for child in self._children
+            if child.ready
+            and child.is_async == (pool == ASYNC)
+            and not (child.retiring or child.alone or child.recalled or child.doomed)
+            and len(child.held) < (self._settings.batch if pool == SYNC else self._settings.async_slots)
+            and self.jobs_left(child) > 0
+            and not (pool == SYNC and self._busy(child))
+        ]
+
+    def _busy(self, child: Child) -> bool:
+        """Is it on a job that takes longer than children may work in advance, or emits? Nothing is put behind that."""
+        current = child.current()
+        if current is None:
+            return False
+        job, started = current
+        return job in child.producers or time.monotonic() - started > self._settings.prefetch
+
+    def jobs_left(self, child: Child) -> int:
+        """How many more jobs this child may be given before it is replaced."""
+        limit = self._settings.recycle
+        return limit - child.finished - len(child.held) if limit else max(self._settings.batch, self._settings.async_slots)
+
+    def load(self, child: Child) -> float:
+        """Estimated seconds of work in its hands; as if all of it were of the slowest kind that it has."""
+        if not child.held:
+            child.queues.clear()
+            child.unique = False
+            return 0.0
+        return len(child.held) * max(self.cost(queue) for queue in child.queues)
+
+    # ---- what jobs take
+
+    def learn(self, child: Child, jobs: int, seconds: float) -> None:
+        """So many jobs took so long; of children that hold jobs of several queues, as if all took the same."""
+        exception = jobs == 1 and seconds > STUCK  # a long job among short ones: a recall sees to it
+        for queue in child.queues:
+            if not (exception and queue in self._paces):
+                self._paces.setdefault(queue, Pace(jobs / max(seconds, 1e-9))).learn(jobs, seconds)
+
+    def learn_slow(self, queue: int, seconds: float) -> None:
+        """A job takes this long already."""
+        if pace := self._paces.get(queue):
+            pace.rate = min(pace.rate, 1 / seconds)
+
+    def weigh(self, jobs: Sequence[Claimed]) -> None:
+        """Jobs with much to carry are not taken by the thousand. As if all were of the first one's queue."""
+        if pace := self._paces.get(jobs[0].kind.queue_id):
+            size = sum(len(job.args) for job in jobs if job.args) / len(jobs)
+            pace.size += (0.8 if size > pace.size else 0.3) * (size - pace.size)
+
+    def cost(self, queue: int) -> float:
+        """Seconds that a job of this queue takes; an hour while nothing is known, so that nothing is put behind it."""
+        pace = self._paces.get(queue)
+        return 1 / pace.rate if pace else 3600.0

@@ -204,6 +204,7 @@ class Ledger:
             try:
                 tx.script("BEGIN" if self.is_sqlite else _READ)
                 yield tx
+                tx.commit()  # a rollback would have psycopg forget all prepared statements of the connection
             except exc.DBAPIError as error:
                 raise _explained(error, self.url) from error
             finally:

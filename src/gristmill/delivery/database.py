@@ -12,12 +12,10 @@ from uuid import uuid4
 
 from gristmill.delivery.protocol import ALL, Bell, Delivery
 from gristmill.errors import Unavailable
-from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, connect_defaults
 from gristmill.ledger.tx import Tx
 
 CHANNEL = "gristmill"
-_NOTIFY = Sql("SELECT pg_notify(:channel, :payload)")
 _ATOMIC = 4000  # bytes that a pipe takes whole, and that a notification holds
 
 
@@ -91,9 +89,8 @@ class NotifyDelivery:
         self._ledger = ledger
 
     def before_commit(self, tx: Tx, queues: Iterable[int]) -> None:
-        payload = ",".join(map(str, sorted(queues)))
-        payload = payload if len(payload) <= _ATOMIC else str(ALL)
-        tx.execute(_NOTIFY, channel=CHANNEL, payload=payload)
+        payload = ",".join(f"{queue:d}" for queue in sorted(queues))
+        tx.at_commit(f"NOTIFY {CHANNEL}, '{payload if len(payload) <= _ATOMIC else ALL}'")
 
     def after_commit(self, queues: Iterable[int]) -> None:
         """Rung with the commit."""

@@ -33,6 +33,16 @@ Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite makes only INTEGER P
 Key = Text().with_variant(Text(collation="C"), "postgresql")  # walked in byte order, as SQLite does anyway
 _ZERO = text("0")
 
+# One row: what holds for the ledger as a whole.
+book = Table(
+    "gm_ledger",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, nullable=False, server_default="1"),  # workers below it are of a time before a restore
+    Column("oldest", Text, nullable=False),  # the REVISION of the oldest code that may work on this schema
+    CheckConstraint("id = 1", name="gm_ledger_one"),
+)
+
 queue = Table(
     "gm_queue",
     metadata,
@@ -263,6 +273,7 @@ worker = Table(
     Column("registered_at", BigInteger, nullable=False),
     Column("heartbeat_at", BigInteger, nullable=False),
     Column("lease_until", BigInteger, nullable=False),
+    sqlite_autoincrement=True,  # a number never comes round again: it is what a late worker is told from a new one by
 )
 Index("gm_worker_active", worker.c.lease_until, sqlite_where=text("state = 0"), postgresql_where=text("state = 0"))
 

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import orjson
 
-from gristmill.errors import NotYours
+from gristmill.errors import NotYours, SchemaMismatch
 from gristmill.ledger.finish import Outcome, Verdict, settle
 from gristmill.ledger.hold import hold
+from gristmill.ledger.schema import REVISION
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.states import State, WorkerState
@@ -28,12 +29,13 @@ class Registration(NamedTuple):
 
 _REGISTER = Sql(
     "INSERT INTO gm_worker (host, pid, born, queues, slots, version, state, registered_at, heartbeat_at, lease_until)"
-    f" VALUES (:host, :pid, :born, :queues, :slots, :version, {WorkerState.ACTIVE:d}, {{now}}, {{now}}, {{now}} + :lease)"
-    " RETURNING id"
+    f" SELECT :host, :pid, :born, :queues, :slots, :version, {WorkerState.ACTIVE:d}, {{now}}, {{now}}, {{now}} + :lease"
+    " FROM gm_ledger WHERE oldest <= :revision RETURNING id"
 )
 _HEARTBEAT = Sql(
     "UPDATE gm_worker SET heartbeat_at = {now}, lease_until = {now} + :lease"
     f" WHERE id = :worker AND state = {WorkerState.ACTIVE:d}"
+    " AND EXISTS (SELECT 1 FROM gm_ledger WHERE oldest <= :revision)"
 )
 _LEAVE = Sql(f"UPDATE gm_worker SET state = {WorkerState.STOPPED:d} WHERE id = :worker AND state = {WorkerState.ACTIVE:d}")
 _LEAVE_CLAIMS = Sql("DELETE FROM gm_claim WHERE worker_id = :worker")
@@ -55,14 +57,17 @@ _ASKED = Sql(
 
 
 def register(tx: Tx, who: Registration, lease: int) -> int:
+    """A new number for a worker, unless the database has moved on from the code that it runs."""
     queues = orjson.dumps(list(who.queues)).decode()
-    number: int = tx.value(_REGISTER, lease=lease, **(who._asdict() | {"queues": queues}))
+    number: int | None = tx.value(_REGISTER, lease=lease, revision=REVISION, **(who._asdict() | {"queues": queues}))
+    if number is None:
+        raise SchemaMismatch(f"the database does not take workers of schema {REVISION} any more; update Gristmill here")
     return number
 
 
 def heartbeat(tx: Tx, worker: int, lease: int) -> None:
-    """Extends the lease."""
-    if not tx.run(_HEARTBEAT, worker=worker, lease=lease):
+    """Extends the lease, unless the worker is lost or its code is not accepted any more."""
+    if not tx.run(_HEARTBEAT, worker=worker, lease=lease, revision=REVISION):
         raise NotYours(f"worker {worker} was declared lost")
 
 

@@ -51,6 +51,15 @@ def upgrade() -> None:
     if op.get_bind().dialect.name == "postgresql":
         op.execute("CREATE SEQUENCE gm_line")
     op.create_table(
+        "gm_ledger",
+        sa.Column("id", sa.SmallInteger(), autoincrement=False, nullable=False),
+        sa.Column("epoch", sa.BigInteger(), server_default="1", nullable=False),
+        sa.Column("oldest", sa.Text(), nullable=False),
+        sa.CheckConstraint("id = 1", name="gm_ledger_one"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.execute("INSERT INTO gm_ledger (id, oldest) VALUES (1, '0001')")
+    op.create_table(
         "gm_attempt",
         sa.Column("job_id", sa.BigInteger(), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
@@ -233,6 +242,7 @@ def upgrade() -> None:
         sa.Column("heartbeat_at", sa.BigInteger(), nullable=False),
         sa.Column("lease_until", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
+        sqlite_autoincrement=True,
     )
     op.create_index(
         "gm_worker_active",
@@ -438,5 +448,6 @@ def downgrade() -> None:
         postgresql_where=sa.text("fingerprint IS NOT NULL"),
     )
     op.drop_table("gm_attempt")
+    op.drop_table("gm_ledger")
     if op.get_bind().dialect.name == "postgresql":
         op.execute("DROP SEQUENCE gm_line")

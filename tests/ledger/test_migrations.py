@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from sqlalchemy import CheckConstraint, inspect, text
 
 from gristmill import Mill
+from gristmill import ledger as ledger_package
 from gristmill.errors import Invalid, NotYours, SchemaMismatch, Unavailable
 from gristmill.ledger import migrate, workers
 from gristmill.ledger.schema import REVISION, VERSION_TABLE, metadata
@@ -202,3 +204,14 @@ def test_the_views_show_words_and_times(opened: Open) -> None:
     jobs = [(row.stage, row.key, row.state) for row in play.rows("SELECT * FROM gristmill_jobs ORDER BY id")]
     assert jobs == [("find", "", "completed"), ("page", "a", "completed")]
     invariants.check(play.ledger)
+
+
+def test_no_statement_asks_for_all_columns() -> None:
+    """While older processes run, newer code may add one; PostgreSQL refuses a prepared statement that then has more."""
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in Path(ledger_package.__file__).parent.glob("*.py")
+        for line in path.read_text().splitlines()
+        if re.search(r"SELECT \*|RETURNING \*|\b[a-z]+\.\*", line.partition("  #")[0])
+    ]
+    assert found == []

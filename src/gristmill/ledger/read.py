@@ -9,6 +9,8 @@ import orjson
 
 from gristmill.clock import SECOND, to_datetime
 from gristmill.errors import NotFound, did_you_mean
+from gristmill.ledger import schema
+from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx
 from gristmill.model import Attempt, Job, Priority, Queue, Run, Stage, Worker
@@ -119,7 +121,8 @@ _RUN_COLUMNS = (
     " r.created_at, r.started_at, r.finished_at FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id"
 )
 _STAGES_OF = Sql(
-    "SELECT g.*, q.name AS queue FROM gm_stage g JOIN gm_queue q ON q.id = g.queue_id WHERE g.run_id {in ids}"
+    f"SELECT {columns(schema.stage, 'g')}, q.name AS queue FROM gm_stage g JOIN gm_queue q ON q.id = g.queue_id"
+    " WHERE g.run_id {in ids}"
     " ORDER BY g.run_id, g.position"
 )
 _PLAIN_RESULTS = Sql(
@@ -190,12 +193,12 @@ def _stage(row: Any) -> Stage:
 
 
 _JOB_COLUMNS = (
-    "SELECT j.*, g.name AS stage, s.name AS subject, t.name AS task, q.name AS queue FROM gm_job j"
+    f"SELECT {columns(schema.job, 'j')}, g.name AS stage, s.name AS subject, t.name AS task, q.name AS queue FROM gm_job j"
     " JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
     " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
     " LEFT JOIN gm_subject s ON s.id = r.subject_id"
 )
-_ATTEMPTS = Sql("SELECT * FROM gm_attempt WHERE job_id = :job ORDER BY attempt DESC")
+_ATTEMPTS = Sql(f"SELECT {columns(schema.attempt)} FROM gm_attempt WHERE job_id = :job ORDER BY attempt DESC")
 
 
 def job(tx: Tx, number: int) -> Job:
@@ -281,7 +284,7 @@ _HEADS = Sql(
     "SELECT min(created_at) FROM gm_job WHERE id IN (SELECT id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue"
     " ORDER BY pool, priority, ready LIMIT 1)"
 )
-_WORKERS = Sql("SELECT * FROM gm_worker WHERE state = 0 OR :every ORDER BY id DESC LIMIT :most")
+_WORKERS = Sql(f"SELECT {columns(schema.worker)} FROM gm_worker WHERE state = 0 OR :every ORDER BY id DESC LIMIT :most")
 _HELD_IDS = Sql("SELECT worker_id, jobs FROM gm_claim ORDER BY id")
 _HELD_ROWS = Sql(
     f"SELECT worker_id, queue_id, count(*) AS n FROM gm_job WHERE id {{in ids}} AND state = {State.IN_PROGRESS:d}"

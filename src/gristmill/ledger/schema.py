@@ -340,3 +340,9 @@ audit = Table(
     Column("target", Text, nullable=False),
     Column("detail", Text, nullable=False, server_default="{}"),
 )
+
+
+def columns(table: Table, alias: str = "") -> str:
+    """All columns that this code knows, for a SELECT. Never `*`: while processes run, newer code may add a column, and
+    PostgreSQL refuses a prepared statement whose columns have changed."""
+    return ", ".join(f'{alias}."{c.name}"' if alias else f'"{c.name}"' for c in table.columns)

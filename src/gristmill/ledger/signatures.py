@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from gristmill.clock import to_datetime
 from gristmill.errors import NotFound, Refused
-from gristmill.ledger import flow
+from gristmill.ledger import flow, schema
 from gristmill.ledger.read import attempt, conditions
+from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit, requeue_job
 from gristmill.ledger.store import Tx
@@ -31,7 +32,7 @@ _LIST = (
     f"{_FROM} LEFT JOIN gm_ignored_error i ON i.fingerprint = a.fingerprint%s"
     " GROUP BY a.fingerprint ORDER BY failed DESC, attempts DESC, a.fingerprint LIMIT :most"
 )
-_EXAMPLE = f"SELECT a.*{_FROM}%s ORDER BY a.ended_at DESC, a.job_id DESC LIMIT 1"
+_EXAMPLE = f"SELECT {columns(schema.attempt, 'a')}{_FROM}%s ORDER BY a.ended_at DESC, a.job_id DESC LIMIT 1"
 _PLACES = Sql(
     f"SELECT r.pipeline, g.name AS stage, t.name AS task, q.name AS queue, {_COUNTS}{_FROM}"
     " WHERE a.fingerprint = :fingerprint GROUP BY r.pipeline, g.name, t.name, q.name"

@@ -233,6 +233,12 @@ class Ledger:
             finally:
                 _rollback(connection)
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[Any]:
+        """The driver's own connection, outside any transaction; on SQLite none of us writes meanwhile."""
+        with _connected(self.engine, self.url) as connection, self._turn(connection):
+            yield connection.connection.driver_connection
+
     def check_schema(self) -> None:
         """Refuses a database whose schema this code cannot use, with the command that mends it."""
         found = self.revision()

@@ -40,6 +40,7 @@ _HEARTBEAT = Sql(
 _LEAVE = Sql(f"UPDATE gm_worker SET state = {WorkerState.STOPPED:d} WHERE id = :worker AND state = {WorkerState.ACTIVE:d}")
 _LEAVE_CLAIMS = Sql("DELETE FROM gm_claim WHERE worker_id = :worker")
 _EXPIRED = Sql(f"SELECT id FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND lease_until < {{now}} ORDER BY id")
+_ALL_ACTIVE = Sql(f"SELECT id FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} ORDER BY id")
 _ON_HOST = Sql(f"SELECT id, pid, born FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND host = :host")
 _LOCK_WORKER = Sql(
     f"SELECT id FROM gm_worker WHERE id = :worker AND state = {WorkerState.ACTIVE:d}"
@@ -111,6 +112,14 @@ def expired(tx: Tx) -> list[int]:
 def on_host(tx: Tx, host: str) -> list[tuple[int, int, str]]:
     """(id, pid, born) of the active workers that say they run on this host."""
     return [tuple(row) for row in tx.all(_ON_HOST, host=host)]
+
+
+def lose_all(tx: Tx) -> None:
+    """After a restore: the workers of the backup are lost, and what they held goes back unspent."""
+    for row in tx.all(_ALL_ACTIVE):
+        release_strays(tx, row.id)
+        tx.run(_LOSE, worker=row.id)
+        tx.run(_LEAVE_CLAIMS, worker=row.id)
 
 
 def rescue(tx: Tx, worker: int, gone: bool = False) -> int | None:

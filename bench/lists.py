@@ -1,7 +1,7 @@
 """`python -m bench.lists`: status, watch and every list, with each filter, on a ledger of 1,000,000 jobs.
 
-5,000 subjects with four runs each; filters that find much, little and nothing. Reach: 200 ms each. `--explain` shows the
-plans of what is slower than that, `--keep URL` fills a database (or uses one that is filled) and leaves it.
+5,000 subjects with four runs each; filters that find much, little and nothing. Reach: 200 ms each. `--keep URL` fills a
+database (or uses one that is filled) and leaves it.
 """
 
 from __future__ import annotations
@@ -225,6 +225,7 @@ class Filling:
 
 def queries(mill: Mill, runs: int) -> dict[str, Callable[[], Any]]:
     now = datetime.now(UTC)
+    common = mill.errors(limit=1)[0].fingerprint
     hour, long_ago = now - timedelta(hours=1), now - timedelta(days=3650)
     found: dict[str, Callable[[], Any]] = {
         "status": mill.status,
@@ -260,7 +261,7 @@ def queries(mill: Mill, runs: int) -> dict[str, Callable[[], Any]]:
         "error list": mill.errors,
         "error list, a queue": lambda: mill.errors(queue="page"),
         "error list, last hour": lambda: mill.errors(since=hour),
-        "error show": lambda: [mill.error(mill.errors(limit=1)[0].fingerprint)],
+        "error show": lambda: [mill.error(common)],
     }
     for state in ("queued", "in_progress", "completed", "completed_with_errors", "failed", "cancelled", "skipped"):
         found[f"job list, {state}"] = lambda state=state: mill.jobs(state=state)  # type: ignore[misc]

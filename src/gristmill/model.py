@@ -328,7 +328,7 @@ class Finding:
     check: str
     ok: bool
     sentence: str
-    command: str | None = None  #: what mends it, as it is typed
+    command: tuple[str, ...] = ()  #: what mends it, or shows more, word by word
 
 
 def to_json(value: Any) -> Any:

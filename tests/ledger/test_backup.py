@@ -68,6 +68,12 @@ _JOBS = (
 
 
 @pytest.fixture
+def pg_url(owner_pg_url: str) -> str:
+    """A restore is its owner's business."""
+    return owner_pg_url
+
+
+@pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "ledger.backup"
 

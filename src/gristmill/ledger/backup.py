@@ -257,18 +257,22 @@ def _make_ready(copy: Path, by: str, file: Path) -> None:
     """The workers of the backup are lost, what they held is queued again, and the restore is recorded."""
     prepared = Ledger(f"sqlite:///{copy}")
     try:
-        prepared.do(lose_all)
-        prepared.do(audit, by, "restore", f"backup {file.name}")
+        prepared.do(_forget_workers, by, file)
         with prepared.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode = DELETE")
     finally:
         prepared.close()
 
 
+def _forget_workers(tx: Tx, by: str, file: Path) -> None:
+    lose_all(tx)
+    audit(tx, by, "restore", f"backup {file.name}")
+
+
 def _replace_file(ledger: Ledger, copy: Path) -> None:
     """Page by page into the same file, in one transaction: processes that have it open see the new content next."""
     with ledger.alone() as target, closing(_sqlite(copy)) as source:
-        existing = {name: [] for name in _NAMES}
+        existing: dict[str, list[Sequence[Any]]] = {name: [] for name in _NAMES}
         last = 0
         if ledger.revision() is not None:
             existing = {name: target.execute(f"SELECT {what} FROM {name}").fetchall() for name, what in _NAMES.items()}

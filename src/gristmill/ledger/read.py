@@ -198,21 +198,20 @@ _JOB_COLUMNS = (
     " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
     " LEFT JOIN gm_subject s ON s.id = r.subject_id"
 )
+_THESE_JOBS = Sql(f"{_JOB_COLUMNS} WHERE j.id {{in ids}} ORDER BY j.id DESC")
 _ATTEMPTS = Sql(f"SELECT {columns(schema.attempt)} FROM gm_attempt WHERE job_id = :job ORDER BY attempt DESC")
 
 
 def job(tx: Tx, number: int) -> Job:
-    found = jobs(tx, {"j.id = :id": {"id": number}}, 1)
+    found = jobs_of(tx, [number])
     if not found:
         raise NotFound(f"there is no job {number}")
     return found[0]
 
 
-def jobs(tx: Tx, where: Mapping[str, Mapping[str, Any]], most: int) -> list[Job]:
-    """Jobs that meet every condition, newest first."""
-    clauses, values = conditions(where)
-    rows = tx.all(Sql(f"{_JOB_COLUMNS}{clauses} ORDER BY j.id DESC LIMIT :most"), most=most, **values)
-    return [_job(row) for row in rows]
+def jobs_of(tx: Tx, numbers: Sequence[int]) -> list[Job]:
+    """These jobs, newest first; what is not there is left out."""
+    return [_job(row) for row in tx.all(_THESE_JOBS, ids=list(numbers))] if numbers else []
 
 
 def _job(row: Any) -> Job:
@@ -293,9 +292,14 @@ _HELD_ROWS = Sql(
 _RUN_COUNTS = Sql("SELECT state, count(*) AS n FROM gm_run GROUP BY state")
 
 
+def claimed_ids(tx: Tx) -> list[int]:
+    """The jobs of all claims that are not given back yet: all that are in progress, and some that have ended since."""
+    return [number for row in tx.all(_HELD_IDS) for number in orjson.loads(row.jobs)]
+
+
 def held(tx: Tx) -> dict[tuple[int, int], int]:
     """How many jobs are in progress, by (worker, queue)."""
-    ids = [number for row in tx.all(_HELD_IDS) for number in orjson.loads(row.jobs)]
+    ids = claimed_ids(tx)
     return {(row.worker_id, row.queue_id): row.n for row in tx.all(_HELD_ROWS, ids=ids)} if ids else {}
 
 

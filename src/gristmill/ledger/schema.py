@@ -11,6 +11,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Computed,
     Double,
     ForeignKey,
     Index,
@@ -175,6 +176,8 @@ edge = Table(
     Column("downstream_id", BigInteger, ForeignKey("gm_stage.id", ondelete="CASCADE"), primary_key=True),
 )
 
+_ODD = f"{State.COMPLETED_WITH_ERRORS:d}, {State.CANCELLED:d}"
+
 # The hot table. Few indexes: every one that an update touches costs a rewrite of all of them on PostgreSQL, and a
 # quarter of the rate on SQLite. No foreign keys for the same reason: verbs insert jobs only under the lock of their run.
 job = Table(
@@ -215,6 +218,8 @@ job = Table(
     Column("error_class", Text),
     Column("progress", Text),
     Column("fingerprint", Text),  # of the error that it failed with; NULL unless it is failed now
+    # Ends that are rare, so that they are found among millions; by a column of their own for the reason below.
+    Column("odd", SmallInteger, Computed(f"CASE WHEN state IN ({_ODD}) THEN state END", persisted=True)),
     # What else may be set in which state. One constraint, since every update of a job pays for it.
     CheckConstraint(
         "CASE state WHEN 0 THEN worker_id IS NULL AND finished_at IS NULL AND (ready IS NULL OR run_at IS NULL)"
@@ -257,6 +262,23 @@ Index(
     job.c.id,
     sqlite_where=job.c.fingerprint.is_not(None),
     postgresql_where=job.c.fingerprint.is_not(None),
+)
+
+Index(
+    "gm_job_odd",
+    job.c.odd,
+    job.c.id,
+    sqlite_where=job.c.odd.is_not(None),
+    postgresql_where=job.c.odd.is_not(None),
+)
+# Jobs on their own, by queue and task: those of runs are found through their stages. None of it ever changes.
+Index(
+    "gm_job_alone",
+    job.c.queue_id,
+    job.c.task_id,
+    job.c.id,
+    sqlite_where=job.c.stage_id.is_(None),
+    postgresql_where=job.c.stage_id.is_(None),
 )
 
 worker = Table(
@@ -345,4 +367,4 @@ audit = Table(
 def columns(table: Table, alias: str = "") -> str:
     """All columns that this code knows, for a SELECT. Never `*`: while processes run, newer code may add a column, and
     PostgreSQL refuses a prepared statement whose columns have changed."""
-    return ", ".join(f'{alias}."{c.name}"' if alias else f'"{c.name}"' for c in table.columns)
+    return ", ".join(f'{alias}."{c.name}"' if alias else f'"{c.name}"' for c in table.columns if c.computed is None)

@@ -278,7 +278,10 @@ class Ledger:
 
 
 _RUNG = "gristmill_rung"  # where a connection of `transaction` remembers what to ring for once that has committed
-_READ = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on"
+_READ = (
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on;"
+    " SET LOCAL plan_cache_mode = force_custom_plan"  # a list is planned for what it asks for, not for what others did
+)
 _XID = Sql("SELECT pg_current_xact_id()::text")
 _OLDEST = Sql("SELECT oldest FROM gm_ledger")
 _FATE = Sql("SELECT pg_xact_status(:xid::xid8)")

@@ -27,7 +27,6 @@ def full(opened: Open) -> Play:
         "page/a": Verdict.PERMANENT,
         "page/b": Verdict.SKIPPED,
         "page/c": Verdict.WITH_ERRORS,
-        "solo": Verdict.COMPLETED,
     }
     for pipeline, subject in (("site", "s"), ("book", "s"), ("site", "t")):
         mill.start(pipeline, subject)

@@ -43,7 +43,7 @@ _WAITING = Sql(
 )
 _PARKED = Sql(
     "SELECT count(*) FROM (SELECT error_class FROM gm_job WHERE fingerprint IS NOT NULL LIMIT :most) AS failed"
-    " WHERE error_class = 'crash'"
+    " WHERE error_class IN ('crash', 'memory', 'worker_lost')"
 )
 _TRANSACTIONS = Sql(
     "SELECT pid, coalesce(application_name, '') AS name, extract(epoch FROM now() - xact_start)::bigint AS seconds"
@@ -112,7 +112,7 @@ def _ledger(tx: Tx, whose_clock: str) -> Iterator[Finding]:
             yield Finding("queues", False, f"{row.name} has jobs, and no worker", ("gristmill", "work", "-q", row.name))
     parked: int = tx.value(_PARKED, most=_LOOKED)
     if parked:
-        said = f"{parked:,} failed jobs have killed their process again and again"
+        said = f"{parked:,} failed {'job has' if parked == 1 else 'jobs have'} killed the process, or the worker, too often"
         yield Finding("crashes", False, said, ("gristmill", "error", "list"))
 
 

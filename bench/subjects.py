@@ -100,14 +100,14 @@ def figures(bases: Databases, kind: str, count: int) -> Iterator[Figure]:
                 connection.commit()
         for name, query in queries(mill, count).items():
             rows = len(query())
-            taken = [_timed(query) for _ in range(9)]
+            taken = [timed(query) for _ in range(9)]
             middle, worst = statistics.median(taken), max(taken)
             yield Figure(
                 f"{name} ({rows})", kind, f"{middle:.1f} ms (to {worst:.1f})", f"{REACH_MS:.0f} ms", middle <= REACH_MS
             )
 
 
-def _timed(query: Callable[[], object]) -> float:
+def timed(query: Callable[[], object]) -> float:
     began = time.perf_counter()
     query()
     return (time.perf_counter() - began) * 1000

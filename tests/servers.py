@@ -136,6 +136,29 @@ def execute(url: str, statement: sql.Composable | str, parameters: list[Any] | N
         return cursor.fetchall() if cursor.description else []
 
 
+@contextlib.contextmanager
+def role(url: str, purpose: str) -> Iterator[str]:
+    """A role that may do in this database what `db grants` gives for this purpose."""
+    from gristmill.ledger.grants import grants
+    from gristmill.ledger.store import Ledger
+
+    name = f"{DATABASE_PREFIX}{purpose}_{uuid.uuid4().hex[:12]}"
+    execute(url, sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(name), name))
+    ledger = Ledger(url)
+    try:
+        grants(ledger, name, purpose, apply=True)
+        yield name
+    finally:
+        ledger.close()
+        execute(url, sql.SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(sql.Identifier(name)))
+
+
+def with_user(url: str, name: str) -> str:
+    """The same database as another role, whose password is its name."""
+    scheme, rest = url.split("://", 1)
+    return f"{scheme}://{name}:{name}@{rest.rpartition('@')[2]}"
+
+
 def libpq_url(url: str) -> str:
     """Without SQLAlchemy's driver name."""
     scheme, rest = url.split("://", 1)

@@ -306,6 +306,31 @@ class Status:
     workers: tuple[Worker, ...]
 
 
+@dataclass(frozen=True)
+class Backup:
+    """A backup, and what is in it."""
+
+    file: str
+    size: int  #: bytes, compressed
+    taken_at: datetime | None
+    database: str  #: sqlite or postgresql: what it was taken of
+    revision: str
+    version: str
+    subjects: int
+    runs: int
+    jobs: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that `doctor` looked at."""
+
+    check: str
+    ok: bool
+    sentence: str
+    command: tuple[str, ...] = ()  #: what mends it, or shows more, word by word
+
+
 def to_json(value: Any) -> Any:
     """A model as JSON values: dataclasses become objects, times RFC 3339."""
     if is_dataclass(value) and not isinstance(value, type):

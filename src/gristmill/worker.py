@@ -216,6 +216,9 @@ class Worker:
         before = time.monotonic()
         who = workers.Registration(host(), os.getpid(), born(os.getpid()) or "", self.only, self.settings.slots, VERSION)
         self.id = self.ledger.do(workers.register, who, micros(self.settings.lease))
+        self.crew.begin(self.id)
+        self._house_at = 0.0
+        self._begun, self._unbegun, self._strange = set(), set(), {}
         self._leased(before)
         self.appetite.look_again()
         if self._bell is None:

@@ -36,7 +36,8 @@ def test_help_fits_on_a_small_screen(cli: Cli, path: tuple[str, ...]) -> None:
 
 def test_the_commands_are_those_of_the_table() -> None:
     assert {" ".join(path) for path in all_commands() if path} == {
-        *("start", "enqueue", "up", "work", "status", "watch", "reconcile"),
+        *("start", "enqueue", "up", "work", "status", "watch", "reconcile", "doctor"),
+        *("backup", "restore"),
         *("why", "why run", "why job", "why subject"),
         *("subject", "subject list", "subject show", "subject set"),
         *("run", "run list", "run show", "run cancel"),
@@ -44,7 +45,7 @@ def test_the_commands_are_those_of_the_table() -> None:
         *("error", "error list", "error show", "error retry", "error ignore"),
         *("queue", "queue list", "queue pause", "queue resume", "queue set"),
         *("worker", "worker list"),
-        *("db", "db upgrade", "db current", "db history", "db downgrade", "db check"),
+        *("db", "db upgrade", "db current", "db history", "db downgrade", "db check", "db grants"),
     }
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from gristmill.clock import FrozenClock
 from gristmill.ledger.schema import metadata
+from gristmill.ledger.store import Ledger
 from tests import servers
 from tests.conftest import TestRun
 from tests.ledger import invariants
@@ -25,11 +26,27 @@ from tests.ledger.play import Play
 
 Open = Callable[..., Play]
 
-EMPTY = ";".join(f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables))
+EMPTY = ";".join(f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables) if table.name != "gm_ledger")
 _END_OTHERS = (
     "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
+
+
+# Emptying the ledger is no verb: under a worker's role it is done as the owner.
+_AS_OWNER = (
+    "CREATE FUNCTION as_owner(statements text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
+    " AS $$ BEGIN EXECUTE statements; END $$"
+)
+
+
+def empty(ledger: Ledger, statements: str = EMPTY) -> None:
+    with ledger.engine.begin() as connection:
+        if not ledger.is_sqlite:
+            connection.exec_driver_sql("SELECT as_owner(%s)", (statements,))
+            return
+        for statement in statements.split(";"):
+            connection.exec_driver_sql(statement)
 
 
 _IN_MEMORY = "/dev/shm"
@@ -47,6 +64,7 @@ def sqlite_url(sqlite_template: Path) -> Iterator[str]:
 def shared_pg_url(pg_server_url: str, pg_template: str, test_run: TestRun) -> Iterator[str]:
     url = servers.create_database(pg_server_url, template=pg_template, prefix=test_run.database_prefix)
     servers.execute(url, f"ALTER DATABASE {servers.database_name(url)} SET synchronous_commit = off")
+    servers.execute(url, _AS_OWNER)
     yield url
     servers.drop_database(url)
 
@@ -58,9 +76,22 @@ def pg_broom(shared_pg_url: str) -> Iterator[psycopg.Connection]:
 
 
 @pytest.fixture
-def pg_url(shared_pg_url: str, pg_broom: psycopg.Connection) -> str:
+def owner_pg_url(shared_pg_url: str, pg_broom: psycopg.Connection) -> str:
+    """For tests that change the schema."""
     pg_broom.execute(f"{_END_OTHERS};{EMPTY}")
     return shared_pg_url
+
+
+@pytest.fixture(scope="session")
+def pg_worker(shared_pg_url: str) -> Iterator[str]:
+    """A role with what `db grants` gives a worker, and nothing else: the ledger's tests pass under it."""
+    with servers.role(shared_pg_url, "worker") as name:
+        yield name
+
+
+@pytest.fixture
+def pg_url(owner_pg_url: str, pg_worker: str) -> str:
+    return servers.with_user(owner_pg_url, pg_worker)
 
 
 @pytest.fixture

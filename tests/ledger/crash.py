@@ -57,10 +57,9 @@ def _wants(queue: int) -> list[Want]:
     return [Want(0, 10, (Lane(queue, 0),))]
 
 
-def _own_end(tx: Tx, outcome: Outcome) -> None:
+def _own_end(tx: Tx, worker: int, outcome: Outcome) -> None:
     """What `ctx.finish` does in a transaction of the application's."""
-    worker = lock_own(tx, outcome.job, outcome.attempt)
-    assert worker is not None
+    assert lock_own(tx, worker, outcome.job, outcome.attempt)
     finish_own(tx, worker, outcome)
 
 
@@ -81,7 +80,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "cancel_run": lambda do, run: do(stop.cancel_run, run, by="me"),
     "cancel_job": lambda do, job: do(stop.cancel_job, job, by="me"),
     "requeue_job": lambda do, job: do(stop.requeue_job, job, by="me"),
-    "own": lambda do, outcome: do(_own_end, _outcomes([outcome])[0]),
+    "own": lambda do, worker, outcome: do(_own_end, worker, _outcomes([outcome])[0]),
     "forget": lambda do, pipeline, subject: do(stop.forget_done, pipeline, subject, None, by="me"),
     "set_subject": lambda do, labels: do(subjects.set_subject, "site", "s", 5, labels, create=True, by="me"),
     "sweep": lambda do, run, stage: do(stop.sweep, run, stage),

@@ -89,7 +89,7 @@ def an_end_of_a_jobs_own(play: Play) -> Scene:
     _, player = fanned_out(play)
     *others, last = player.take()
     player.complete(*others)
-    return Scene("own", {"outcome": end(last, digest="abc")})
+    return Scene("own", {"worker": player.id, "outcome": end(last, digest="abc")})
 
 
 def a_forgetting(play: Play) -> Scene:

@@ -23,7 +23,7 @@ from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.finish import Verdict, finish
 from gristmill.ledger.start import IfActive
 from tests.ledger import invariants
-from tests.ledger.conftest import EMPTY
+from tests.ledger.conftest import EMPTY, empty
 from tests.ledger.hooks import hooked
 from tests.ledger.play import Play, Player, each, end, plan, solo, step
 
@@ -417,8 +417,7 @@ def test_whatever_meets_it_ends_well(play: Play, scenario: Scenario, turned: boo
         stopped = meet(play, first, second, at)
         invariants.check(play.ledger)
         meeting.check()
-        with play.ledger.engine.begin() as connection:
-            connection.exec_driver_sql(EMPTY_BUT_NAMES)
+        empty(play.ledger, EMPTY_BUT_NAMES)
 
 
 def meet(play: Play, first: Call, second: Call, at: int) -> bool:

@@ -24,7 +24,7 @@ from gristmill.ledger.finish import Verdict
 from gristmill.model import Reason
 from gristmill.states import SUCCESS, TERMINAL, State
 from tests.ledger import invariants
-from tests.ledger.conftest import EMPTY
+from tests.ledger.conftest import empty
 from tests.ledger.play import Play, Player, each, end, gate, plain, plan, solo, step
 
 T = TypeVar("T")
@@ -63,9 +63,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @initialize(one=WHICH, other=WHICH)
     def begin(self, one: int, other: int) -> None:
         """An empty ledger, two workers and two runs: an example without work shows nothing."""
-        with self.play.ledger.engine.begin() as connection:
-            for statement in EMPTY.split(";"):
-                connection.exec_driver_sql(statement)
+        empty(self.play.ledger)
         self.play.mill._queue_ids.clear()
         self.play.mill._task_ids.clear()
         self.players = [self.play.player() for _ in range(2)]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from sqlalchemy import CheckConstraint, inspect, text
 
 from gristmill import Mill
-from gristmill.errors import Invalid, SchemaMismatch, Unavailable
-from gristmill.ledger import migrate
+from gristmill import ledger as ledger_package
+from gristmill.errors import Invalid, NotYours, SchemaMismatch, Unavailable
+from gristmill.ledger import migrate, workers
 from gristmill.ledger.schema import REVISION, VERSION_TABLE, metadata
 from gristmill.ledger.store import Ledger
+from gristmill.ledger.workers import Registration
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
 from tests.ledger.play import each, plan, solo, step
@@ -126,6 +129,34 @@ def test_a_schema_of_another_time_is_refused_with_the_command(empty_url: str, le
         ledger.check_schema()
 
 
+def moved_on(ledger: Ledger, oldest: str) -> None:
+    """As newer code would leave it: a schema that this code does not know."""
+    with ledger.engine.begin() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
+        connection.execute(text("UPDATE gm_ledger SET oldest = :oldest"), {"oldest": oldest})
+
+
+def test_a_newer_schema_is_used_as_long_as_the_database_accepts_this_code(empty_url: str, ledger: Ledger) -> None:
+    migrate.upgrade(empty_url)
+    moved_on(ledger, REVISION)
+    ledger.check_schema()
+    assert ledger.do(workers.register, Registration("here", 1, "now", (), 1, "test"), 1) > 0
+    moved_on(ledger, "9999")
+    with pytest.raises(SchemaMismatch, match=f"does not take code for {REVISION} any more; update Gristmill here"):
+        ledger.check_schema()
+
+
+def test_a_worker_that_is_not_accepted_any_more_stops_at_its_next_heartbeat(empty_url: str, ledger: Ledger) -> None:
+    migrate.upgrade(empty_url)
+    me = Registration("here", 1, "now", (), 1, "test")
+    worker = ledger.do(workers.register, me, 10**9)
+    moved_on(ledger, "9999")
+    with pytest.raises(NotYours):
+        ledger.do(workers.heartbeat, worker, 10**9)
+    with pytest.raises(SchemaMismatch, match="does not take workers"):
+        ledger.do(workers.register, me, 10**9)
+
+
 def test_a_database_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     for url in (f"sqlite:///{tmp_path}/no/such/folder.db", "postgresql://nobody@127.0.0.1:1/nothing"):
         with pytest.raises(Unavailable) as caught:
@@ -173,3 +204,14 @@ def test_the_views_show_words_and_times(opened: Open) -> None:
     jobs = [(row.stage, row.key, row.state) for row in play.rows("SELECT * FROM gristmill_jobs ORDER BY id")]
     assert jobs == [("find", "", "completed"), ("page", "a", "completed")]
     invariants.check(play.ledger)
+
+
+def test_no_statement_asks_for_all_columns() -> None:
+    """While older processes run, newer code may add one; PostgreSQL refuses a prepared statement that then has more."""
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in Path(ledger_package.__file__).parent.glob("*.py")
+        for line in path.read_text().splitlines()
+        if re.search(r"SELECT \*|RETURNING \*|\b[a-z]+\.\*", line.partition("  #")[0])
+    ]
+    assert found == []

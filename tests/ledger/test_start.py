@@ -234,4 +234,8 @@ def test_bad_input_is_one_clear_line_and_nothing_half_done(opened: Open) -> None
             call(play.mill)
         assert "\n" not in str(caught.value)
     rows = invariants.snapshot(play.ledger)
-    assert {table for table in rows if rows[table]} <= {"gm_queue", "gm_task"}  # names, made on first use; no work
+    assert {table for table in rows if rows[table]} <= {
+        "gm_ledger",
+        "gm_queue",
+        "gm_task",
+    }  # names, made on first use; no work

@@ -92,13 +92,14 @@ def working(mill: Mill, **settings: Any) -> Iterator[Worker]:
 class WorkerProcess:
     """A worker in a process of its own, so that it can be killed."""
 
-    def __init__(self, url: str, apps: tuple[str, ...], log: Path, **options: Any) -> None:
+    def __init__(self, url: str, apps: tuple[str, ...], log: Path, python_path: Path | None = None, **options: Any) -> None:
         self.log = log
         order = json.dumps({"url": url, "apps": apps, **options})
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.worker.program", order],
                 cwd=ROOT,
+                env=None if python_path is None else {**os.environ, "PYTHONPATH": str(python_path)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -125,7 +126,7 @@ class WorkerProcess:
 
 @contextlib.contextmanager
 def worker_process(url: str, *apps: str, log: Path, **options: Any) -> Iterator[WorkerProcess]:
-    """`options`: `until`, `queues`, and settings of the worker."""
+    """`options`: `until`, `queues`, and settings of the worker; `python_path`: another checkout of Gristmill."""
     worker = WorkerProcess(url, apps, log, **options)
     try:
         yield worker

@@ -8,7 +8,9 @@ import pytest
 
 from gristmill import Mill
 from gristmill.model import Run
+from tests import servers
 from tests.worker.helpers import drain, eventually, lines, run_ends, working
+from tests.worker.program import open_mill
 
 
 def finished(mill: Mill, pipeline: str, **args: object) -> Run:
@@ -185,3 +187,8 @@ def test_a_cancelled_run_stops_its_jobs_and_ends(flows: Mill, folder: Path) -> N
         ended = run_ends(flows, run.id)
     assert (ended.state, ended.reason) == ("cancelled", "wrong site")
     assert lines(folder / "dropped") == ["first"]
+
+
+def test_a_worker_needs_no_more_of_postgresql_than_its_grants(pg_url: str) -> None:
+    with servers.role(pg_url, "worker") as role, open_mill(servers.with_user(pg_url, role), "flows") as mill:
+        assert finished(mill, "site", pages=12).state == "completed"

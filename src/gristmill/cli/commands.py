@@ -5,7 +5,21 @@ from __future__ import annotations
 import click
 
 from gristmill import __version__
-from gristmill.cli import db, jobs, queues, runs, signatures, starting, status, subjects, why, workers, working
+from gristmill.cli import (
+    backups,
+    db,
+    doctor,
+    jobs,
+    queues,
+    runs,
+    signatures,
+    starting,
+    status,
+    subjects,
+    why,
+    workers,
+    working,
+)
 from gristmill.cli.app import Group
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -26,7 +40,8 @@ ROWS: dict[str, tuple[click.Command, ...]] = {
     "List, show, stop and retry what there is.": (subjects.subject, runs.run, jobs.job),
     "List failures by cause; retry or ignore a cause.": (signatures.error,),
     "List, pause, resume and set queues; list workers.": (queues.queue, workers.worker),
-    "Look for what should not be, and mend it.": (workers.reconcile,),
+    "Look for what should not be, and mend it; check all.": (workers.reconcile, doctor.doctor),
+    "Write the ledger into a file; put it back.": (backups.backup, backups.restore),
     "Bring the database to the schema that this version needs.": (db.db,),
 }
 for commands in ROWS.values():

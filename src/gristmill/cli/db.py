@@ -1,4 +1,4 @@
-"""`db upgrade|current|history|downgrade|check`: the schema of the database."""
+"""`db upgrade|current|history|downgrade|check|grants`: the schema of the database, and who may do what in it."""
 
 from __future__ import annotations
 
@@ -100,6 +100,31 @@ def check(place: Place, json_wanted: bool) -> int:
             show.line(difference)
         show.line(f"{show.plural(len(found), 'difference')}" if found else f"{place.shown()} is as it should be")
     return FAILED if found else OK
+
+
+@db.command(short_help="Print what a role of PostgreSQL needs; --apply gives it.")
+@click.argument("role")
+@click.option("--for", "purpose", default="worker", metavar="WHAT", help="worker (default), api or reader.")
+@click.option("--apply", is_flag=True, help="Give it, instead of printing it.")
+@as_json
+@pass_place
+def grants(place: Place, role: str, purpose: str, apply: bool, json_wanted: bool) -> None:
+    """Print the least that ROLE needs on PostgreSQL, as GRANTs.
+
+    A worker may do what an application can; the API only asks for work and acts on it; a reader looks. Do it again
+    after an upgrade.
+    """
+    from gristmill.cli.values import one_of
+    from gristmill.ledger.grants import PURPOSES, grants
+
+    one_of("purpose", PURPOSES)(purpose)
+    with _ledger(place) as ledger:
+        found = grants(ledger, role, purpose, apply=apply)
+    if json_wanted:
+        return show.document({"role": role, "for": purpose, "applied": apply, "statements": found})
+    for statement in found if not apply else ():
+        show.line(statement)
+    return show.line(f"{role} may now do in {place.shown()} what {purpose} needs") if apply else None
 
 
 @contextmanager

@@ -57,6 +57,7 @@ class Child:
         self.status = status
         self.registry: Registry = load_for_child(setup["sources"])
         self.database: str = setup["database"]
+        self.worker: int = setup["worker"]
         self.memory_mib: int = setup["memory_mib"]
         self.inbox: deque[Given] = deque()
         self.arrived: queue.SimpleQueue[bool] = queue.SimpleQueue()  # False: no more will come

@@ -27,6 +27,8 @@ _EVERY = 0.25  # seconds between two progress messages of one job; the superviso
 class Host(Protocol):
     """What a context needs from the process that it lives in."""
 
+    @property
+    def worker(self) -> int: ...
     def ledger(self) -> Ledger: ...
     def report_progress(self, job: int, attempt: int, state: dict[str, Any]) -> None: ...
 
@@ -204,9 +206,11 @@ class Context:
         ledger = self._open()
         ledger.check_guest(connection)
         text = None if result is None else encode(result, "the result")
-        worker = ledger.join(connection, lock_own, self.job, self.attempt)
-        yield worker is not None
-        if worker is not None:
+        assert self._host is not None
+        worker = self._host.worker
+        mine = ledger.join(connection, lock_own, worker, self.job, self.attempt)
+        yield mine
+        if mine:
             ran = int((time.monotonic() - self._started) * 1e6) + 1
             outcome = Outcome(self.job, self.attempt, self.run, Verdict.COMPLETED, text, ran, digest=self._digest)
             ledger.join(connection, finish_own, worker, outcome)

@@ -477,6 +477,12 @@ class Crew:
             self.hear(child)  # what was finished, was finished
             self._bury(child)
 
+    def begin(self, worker: int) -> None:
+        """From now on children are this worker's. What was known may be of a ledger that a backup has replaced."""
+        self._setup["worker"] = worker
+        self.known = Knowledge()
+        self._claim_left, self._refused, self._timed_out = {}, {}, set()
+
     def live_until(self, deadline: float) -> None:
         self.lease_deadline = deadline
         for child in self.children:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from gristmill.ledger import schema
+from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.pipeline import Need
@@ -26,7 +28,7 @@ _COUNT = Sql(
     " FROM {rows f: stage bigint, done int, partly int, bad int, passed int, dropped int} WHERE gm_stage.id = f.stage"
     " RETURNING run_id, state, total - completed - failed - skipped - cancelled"
 )
-_STAGES = Sql("SELECT * FROM gm_stage WHERE run_id = :run ORDER BY position")
+_STAGES = Sql(f"SELECT {columns(schema.stage)} FROM gm_stage WHERE run_id = :run ORDER BY position")
 _EDGES = Sql(
     "SELECT e.upstream_id, e.downstream_id FROM gm_edge e JOIN gm_stage s ON s.id = e.upstream_id WHERE s.run_id = :run"
 )

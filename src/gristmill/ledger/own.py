@@ -17,18 +17,21 @@ _LOCK = Sql(_HOLDER.text + " {lock}")
 _STATE = Sql("SELECT state FROM gm_job WHERE id = :job")
 
 
-def lock_own(tx: Tx, job: int, attempt: int) -> int | None:
-    """Locks a job (its worker and run before it) for its own attempt; says whose it is. None: not this attempt's now."""
+def lock_own(tx: Tx, worker: int, job: int, attempt: int) -> bool:
+    """Locks a job (its worker and run before it) for its own attempt; False: it is not this attempt's any more.
+
+    The worker counts too: after a restore the same attempt of the same job may be another's.
+    """
     row = tx.one(_HOLDER, job=job, attempt=attempt)
-    if row is None:
-        return None
+    if row is None or row.worker_id != worker:
+        return False
     try:
-        hold(tx, row.worker_id)
+        hold(tx, worker)
     except NotYours:
-        return None
+        return False
     flow.lock_runs(tx, [row.run_id])
     locked = tx.one(_LOCK, job=job, attempt=attempt)
-    return None if locked is None else int(locked.worker_id)
+    return locked is not None and locked.worker_id == worker
 
 
 def finish_own(tx: Tx, worker: int, outcome: Outcome) -> None:

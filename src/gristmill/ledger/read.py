@@ -9,6 +9,8 @@ import orjson
 
 from gristmill.clock import SECOND, to_datetime
 from gristmill.errors import NotFound, did_you_mean
+from gristmill.ledger import schema
+from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx
 from gristmill.model import Attempt, Job, Priority, Queue, Run, Stage, Worker
@@ -119,7 +121,8 @@ _RUN_COLUMNS = (
     " r.created_at, r.started_at, r.finished_at FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id"
 )
 _STAGES_OF = Sql(
-    "SELECT g.*, q.name AS queue FROM gm_stage g JOIN gm_queue q ON q.id = g.queue_id WHERE g.run_id {in ids}"
+    f"SELECT {columns(schema.stage, 'g')}, q.name AS queue FROM gm_stage g JOIN gm_queue q ON q.id = g.queue_id"
+    " WHERE g.run_id {in ids}"
     " ORDER BY g.run_id, g.position"
 )
 _PLAIN_RESULTS = Sql(
@@ -190,26 +193,25 @@ def _stage(row: Any) -> Stage:
 
 
 _JOB_COLUMNS = (
-    "SELECT j.*, g.name AS stage, s.name AS subject, t.name AS task, q.name AS queue FROM gm_job j"
+    f"SELECT {columns(schema.job, 'j')}, g.name AS stage, s.name AS subject, t.name AS task, q.name AS queue FROM gm_job j"
     " JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
     " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
     " LEFT JOIN gm_subject s ON s.id = r.subject_id"
 )
-_ATTEMPTS = Sql("SELECT * FROM gm_attempt WHERE job_id = :job ORDER BY attempt DESC")
+_THESE_JOBS = Sql(f"{_JOB_COLUMNS} WHERE j.id {{in ids}} ORDER BY j.id DESC")
+_ATTEMPTS = Sql(f"SELECT {columns(schema.attempt)} FROM gm_attempt WHERE job_id = :job ORDER BY attempt DESC")
 
 
 def job(tx: Tx, number: int) -> Job:
-    found = jobs(tx, {"j.id = :id": {"id": number}}, 1)
+    found = jobs_of(tx, [number])
     if not found:
         raise NotFound(f"there is no job {number}")
     return found[0]
 
 
-def jobs(tx: Tx, where: Mapping[str, Mapping[str, Any]], most: int) -> list[Job]:
-    """Jobs that meet every condition, newest first."""
-    clauses, values = conditions(where)
-    rows = tx.all(Sql(f"{_JOB_COLUMNS}{clauses} ORDER BY j.id DESC LIMIT :most"), most=most, **values)
-    return [_job(row) for row in rows]
+def jobs_of(tx: Tx, numbers: Sequence[int]) -> list[Job]:
+    """These jobs, newest first; what is not there is left out."""
+    return [_job(row) for row in tx.all(_THESE_JOBS, ids=list(numbers))] if numbers else []
 
 
 def _job(row: Any) -> Job:
@@ -281,7 +283,7 @@ _HEADS = Sql(
     "SELECT min(created_at) FROM gm_job WHERE id IN (SELECT id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue"
     " ORDER BY pool, priority, ready LIMIT 1)"
 )
-_WORKERS = Sql("SELECT * FROM gm_worker WHERE state = 0 OR :every ORDER BY id DESC LIMIT :most")
+_WORKERS = Sql(f"SELECT {columns(schema.worker)} FROM gm_worker WHERE state = 0 OR :every ORDER BY id DESC LIMIT :most")
 _HELD_IDS = Sql("SELECT worker_id, jobs FROM gm_claim ORDER BY id")
 _HELD_ROWS = Sql(
     f"SELECT worker_id, queue_id, count(*) AS n FROM gm_job WHERE id {{in ids}} AND state = {State.IN_PROGRESS:d}"
@@ -290,9 +292,14 @@ _HELD_ROWS = Sql(
 _RUN_COUNTS = Sql("SELECT state, count(*) AS n FROM gm_run GROUP BY state")
 
 
+def claimed_ids(tx: Tx) -> list[int]:
+    """The jobs of all claims that are not given back yet: all that are in progress, and some that have ended since."""
+    return [number for row in tx.all(_HELD_IDS) for number in orjson.loads(row.jobs)]
+
+
 def held(tx: Tx) -> dict[tuple[int, int], int]:
     """How many jobs are in progress, by (worker, queue)."""
-    ids = [number for row in tx.all(_HELD_IDS) for number in orjson.loads(row.jobs)]
+    ids = claimed_ids(tx)
     return {(row.worker_id, row.queue_id): row.n for row in tx.all(_HELD_ROWS, ids=ids)} if ids else {}
 
 

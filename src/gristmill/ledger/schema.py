@@ -11,6 +11,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Computed,
     Double,
     ForeignKey,
     Index,
@@ -32,6 +33,16 @@ metadata = MetaData()
 Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite makes only INTEGER PRIMARY KEY the rowid
 Key = Text().with_variant(Text(collation="C"), "postgresql")  # walked in byte order, as SQLite does anyway
 _ZERO = text("0")
+
+# One row: what holds for the ledger as a whole.
+book = Table(
+    "gm_ledger",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, nullable=False, server_default="1"),  # workers below it are of a time before a restore
+    Column("oldest", Text, nullable=False),  # the REVISION of the oldest code that may work on this schema
+    CheckConstraint("id = 1", name="gm_ledger_one"),
+)
 
 queue = Table(
     "gm_queue",
@@ -165,6 +176,8 @@ edge = Table(
     Column("downstream_id", BigInteger, ForeignKey("gm_stage.id", ondelete="CASCADE"), primary_key=True),
 )
 
+_ODD = f"{State.COMPLETED_WITH_ERRORS:d}, {State.CANCELLED:d}"
+
 # The hot table. Few indexes: every one that an update touches costs a rewrite of all of them on PostgreSQL, and a
 # quarter of the rate on SQLite. No foreign keys for the same reason: verbs insert jobs only under the lock of their run.
 job = Table(
@@ -205,6 +218,8 @@ job = Table(
     Column("error_class", Text),
     Column("progress", Text),
     Column("fingerprint", Text),  # of the error that it failed with; NULL unless it is failed now
+    # Ends that are rare, so that they are found among millions; by a column of their own for the reason below.
+    Column("odd", SmallInteger, Computed(f"CASE WHEN state IN ({_ODD}) THEN state END", persisted=True)),
     # What else may be set in which state. One constraint, since every update of a job pays for it.
     CheckConstraint(
         "CASE state WHEN 0 THEN worker_id IS NULL AND finished_at IS NULL AND (ready IS NULL OR run_at IS NULL)"
@@ -249,6 +264,23 @@ Index(
     postgresql_where=job.c.fingerprint.is_not(None),
 )
 
+Index(
+    "gm_job_odd",
+    job.c.odd,
+    job.c.id,
+    sqlite_where=job.c.odd.is_not(None),
+    postgresql_where=job.c.odd.is_not(None),
+)
+# Jobs on their own, by queue and task: those of runs are found through their stages. None of it ever changes.
+Index(
+    "gm_job_alone",
+    job.c.queue_id,
+    job.c.task_id,
+    job.c.id,
+    sqlite_where=job.c.stage_id.is_(None),
+    postgresql_where=job.c.stage_id.is_(None),
+)
+
 worker = Table(
     "gm_worker",
     metadata,
@@ -263,6 +295,7 @@ worker = Table(
     Column("registered_at", BigInteger, nullable=False),
     Column("heartbeat_at", BigInteger, nullable=False),
     Column("lease_until", BigInteger, nullable=False),
+    sqlite_autoincrement=True,  # a number never comes round again: it is what a late worker is told from a new one by
 )
 Index("gm_worker_active", worker.c.lease_until, sqlite_where=text("state = 0"), postgresql_where=text("state = 0"))
 
@@ -329,3 +362,9 @@ audit = Table(
     Column("target", Text, nullable=False),
     Column("detail", Text, nullable=False, server_default="{}"),
 )
+
+
+def columns(table: Table, alias: str = "") -> str:
+    """All columns that this code knows, for a SELECT. Never `*`: while processes run, newer code may add a column, and
+    PostgreSQL refuses a prepared statement whose columns have changed."""
+    return ", ".join(f'{alias}."{c.name}"' if alias else f'"{c.name}"' for c in table.columns if c.computed is None)

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from gristmill.clock import to_datetime
 from gristmill.errors import NotFound, Refused
-from gristmill.ledger import flow
+from gristmill.ledger import flow, schema
 from gristmill.ledger.read import attempt, conditions
+from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit, requeue_job
 from gristmill.ledger.store import Tx
@@ -31,7 +32,11 @@ _LIST = (
     f"{_FROM} LEFT JOIN gm_ignored_error i ON i.fingerprint = a.fingerprint%s"
     " GROUP BY a.fingerprint ORDER BY failed DESC, attempts DESC, a.fingerprint LIMIT :most"
 )
-_EXAMPLE = f"SELECT a.*{_FROM}%s ORDER BY a.ended_at DESC, a.job_id DESC LIMIT 1"
+_EXAMPLE = f"SELECT {columns(schema.attempt, 'a')}{_FROM}%s ORDER BY a.ended_at DESC, a.job_id DESC LIMIT 1"
+_EXAMPLES = (
+    f"SELECT a.fingerprint, a.error_class, a.error{_FROM}"
+    " JOIN {rows last: mark text, seen bigint} ON a.fingerprint = last.mark AND a.ended_at = last.seen%s ORDER BY a.job_id"
+)
 _PLACES = Sql(
     f"SELECT r.pipeline, g.name AS stage, t.name AS task, q.name AS queue, {_COUNTS}{_FROM}"
     " WHERE a.fingerprint = :fingerprint GROUP BY r.pipeline, g.name, t.name, q.name"
@@ -58,12 +63,19 @@ _HEED = Sql("DELETE FROM gm_ignored_error WHERE fingerprint = :fingerprint")
 def signatures(tx: Tx, where: Where, most: int) -> list[Signature]:
     """What failed attempts that meet every condition have in common; what fails the most jobs now comes first."""
     clauses, values = conditions({"a.fingerprint IS NOT NULL": {}, **where})
-    return [_signature(tx, row, where) for row in tx.all(Sql(_LIST % clauses), most=most, **values)]
+    rows = tx.all(Sql(_LIST % clauses), most=most, **values)
+    examples = _examples(tx, rows, where) if rows else {}
+    return [_signature(row, examples[row.fingerprint]) for row in rows]
 
 
-def _signature(tx: Tx, row: Any, where: Where) -> Signature:
-    clauses, values = conditions({"a.fingerprint = :fingerprint": {"fingerprint": row.fingerprint}, **_on_tables(where)})
-    example = tx.one(Sql(_EXAMPLE % clauses), **values)
+def _examples(tx: Tx, rows: Sequence[Any], where: Where) -> dict[str, Any]:
+    """The last attempt of each signature, found by when it was."""
+    clauses, values = conditions(_on_tables(where))
+    last = [(row.fingerprint, row.last_seen) for row in rows]
+    return {row.fingerprint: row for row in tx.all(Sql(_EXAMPLES % clauses), last=last, **values)}
+
+
+def _signature(row: Any, example: Any) -> Signature:
     return Signature(
         fingerprint=row.fingerprint,
         error_class=example.error_class,

@@ -77,7 +77,8 @@ class _Compiled:
 
     def _list(self, match: re.Match[str]) -> str:
         name = match["in"]
-        self.lists.append(name)
+        if name not in self.lists:
+            self.lists.append(name)
         return f"= ANY(:{name}::bigint[])" if self.postgres else f"IN (SELECT value FROM json_each(:{name}))"
 
     def _fragment(self, match: re.Match[str]) -> str:

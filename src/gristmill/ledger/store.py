@@ -234,13 +234,32 @@ class Ledger:
             finally:
                 _rollback(connection)
 
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[Any]:
+        """The driver's own connection, outside any transaction; on SQLite none of us writes meanwhile."""
+        with _connected(self.engine, self.url) as connection, self._turn(connection):
+            yield connection.connection.driver_connection
+
     def check_schema(self) -> None:
         """Refuses a database whose schema this code cannot use, with the command that mends it."""
         found = self.revision()
-        if found != REVISION:
-            state = "has no Gristmill schema" if found is None else f"is at schema {found}, this code needs {REVISION}"
-            url = "URL" if self.url.password else shown(self.url)  # a command that can be pasted, but no password
-            raise SchemaMismatch(f"the database {shown(self.url)} {state}; run: gristmill --database {url} db upgrade")
+        if self.accepts(found):
+            return
+        if found is not None and found > REVISION:
+            raise SchemaMismatch(
+                f"the database {shown(self.url)} is at schema {found}, and does not take code for {REVISION} any more;"
+                " update Gristmill here: pip install --upgrade gristmill"
+            )
+        state = "has no Gristmill schema" if found is None else f"is at schema {found}, this code needs {REVISION}"
+        url = "URL" if self.url.password else shown(self.url)  # a command that can be pasted, but no password
+        raise SchemaMismatch(f"the database {shown(self.url)} {state}; run: gristmill --database {url} db upgrade")
+
+    def accepts(self, found: str | None) -> bool:
+        """May this code work on the schema that was found? On a newer one if the database says so: only it knows."""
+        if found is None or found <= REVISION:
+            return found == REVISION
+        oldest: str | None = self.glance(lambda tx: tx.value(_OLDEST))
+        return oldest is not None and oldest <= REVISION
 
     def revision(self) -> str | None:
         with _connected(self.engine, self.url) as connection:
@@ -260,8 +279,12 @@ class Ledger:
 
 
 _RUNG = "gristmill_rung"  # where a connection of `transaction` remembers what to ring for once that has committed
-_READ = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on"
+_READ = (
+    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on;"
+    " SET LOCAL plan_cache_mode = force_custom_plan"  # a list is planned for what it asks for, not for what others did
+)
 _XID = Sql("SELECT pg_current_xact_id()::text")
+_OLDEST = Sql("SELECT oldest FROM gm_ledger")
 _FATE = Sql("SELECT pg_xact_status(:xid::xid8)")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -86,6 +86,23 @@ class Tx:
         else:
             lines = ["\t".join((*values, *map(_copied, row))) for row in rows]
             self._drive(self._copy, f"COPY {table} ({names}) FROM STDIN", "\n".join(lines))
+
+    def add_stream(self, table: str, columns: str, rows: Iterable[Sequence[Any]]) -> None:
+        """PostgreSQL: adds rows as they come, in constant memory."""
+
+        def copy(sql: str) -> None:
+            with self._driver.cursor() as cursor, cursor.copy(sql) as into:
+                for row in rows:
+                    into.write_row(row)
+
+        self._drive(copy, f"COPY {table} ({columns}) FROM STDIN")
+
+    def pages(self, sql: str, most: int = 2000) -> Iterator[list[tuple[Any, ...]]]:
+        """PostgreSQL: the rows of a statement without parameters, so many at a time, in constant memory."""
+        with self._driver.cursor("gm_pages") as cursor:
+            self._drive(cursor.execute, sql)
+            while rows := self._drive(cursor.fetchmany, most):
+                yield rows
 
     def _copy(self, sql: str, data: str) -> None:
         with self._driver.cursor() as cursor, cursor.copy(sql) as copy:

@@ -15,6 +15,8 @@ import orjson
 from gristmill.clock import to_datetime
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.identity import gone, host
+from gristmill.ledger import schema
+from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.model import Reason, Why
@@ -196,7 +198,8 @@ _WORKERS = Sql(
 )
 _HOLDERS = Sql("SELECT id, host, heartbeat_at FROM gm_worker WHERE id {in ids}")
 _JOBS = Sql(
-    "SELECT j.*, g.name AS stage, g.state AS stage_state, r.state AS run_state, r.stop, t.name AS task, q.name AS queue,"
+    f"SELECT {columns(schema.job, 'j')}, g.name AS stage, g.state AS stage_state, r.state AS run_state, r.stop,"
+    " t.name AS task, q.name AS queue,"
     " q.paused FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
     " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id WHERE j.id {in ids}"
 )
@@ -204,8 +207,11 @@ _AHEAD = Sql(
     "SELECT count(*) FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND (priority < :priority"
     " OR (priority = :priority AND (CAST(:ready AS bigint) IS NULL OR ready < :ready OR (ready = :ready AND id < :job))))"
 )
-_RUN = Sql("SELECT r.*, s.name AS subject FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id WHERE r.id = :run")
-_STAGES = Sql("SELECT * FROM gm_stage WHERE run_id = :run ORDER BY position")
+_RUN = Sql(
+    f"SELECT {columns(schema.run, 'r')}, s.name AS subject FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id"
+    " WHERE r.id = :run"
+)
+_STAGES = Sql(f"SELECT {columns(schema.stage)} FROM gm_stage WHERE run_id = :run ORDER BY position")
 _EDGES = Sql(
     "SELECT e.downstream_id, u.name FROM gm_edge e JOIN gm_stage u ON u.id = e.upstream_id WHERE u.run_id = :run"
     " ORDER BY u.position"

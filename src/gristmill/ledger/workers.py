@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import orjson
 
-from gristmill.errors import NotYours
+from gristmill.errors import NotYours, SchemaMismatch
 from gristmill.ledger.finish import Outcome, Verdict, settle
 from gristmill.ledger.hold import hold
+from gristmill.ledger.schema import REVISION
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.states import State, WorkerState
@@ -28,16 +29,18 @@ class Registration(NamedTuple):
 
 _REGISTER = Sql(
     "INSERT INTO gm_worker (host, pid, born, queues, slots, version, state, registered_at, heartbeat_at, lease_until)"
-    f" VALUES (:host, :pid, :born, :queues, :slots, :version, {WorkerState.ACTIVE:d}, {{now}}, {{now}}, {{now}} + :lease)"
-    " RETURNING id"
+    f" SELECT :host, :pid, :born, :queues, :slots, :version, {WorkerState.ACTIVE:d}, {{now}}, {{now}}, {{now}} + :lease"
+    " FROM gm_ledger WHERE oldest <= :revision RETURNING id"
 )
 _HEARTBEAT = Sql(
     "UPDATE gm_worker SET heartbeat_at = {now}, lease_until = {now} + :lease"
     f" WHERE id = :worker AND state = {WorkerState.ACTIVE:d}"
+    " AND EXISTS (SELECT 1 FROM gm_ledger WHERE oldest <= :revision)"
 )
 _LEAVE = Sql(f"UPDATE gm_worker SET state = {WorkerState.STOPPED:d} WHERE id = :worker AND state = {WorkerState.ACTIVE:d}")
 _LEAVE_CLAIMS = Sql("DELETE FROM gm_claim WHERE worker_id = :worker")
 _EXPIRED = Sql(f"SELECT id FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND lease_until < {{now}} ORDER BY id")
+_ALL_ACTIVE = Sql(f"SELECT id FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} ORDER BY id")
 _ON_HOST = Sql(f"SELECT id, pid, born FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND host = :host")
 _LOCK_WORKER = Sql(
     f"SELECT id FROM gm_worker WHERE id = :worker AND state = {WorkerState.ACTIVE:d}"
@@ -55,14 +58,17 @@ _ASKED = Sql(
 
 
 def register(tx: Tx, who: Registration, lease: int) -> int:
+    """A new number for a worker, unless the database has moved on from the code that it runs."""
     queues = orjson.dumps(list(who.queues)).decode()
-    number: int = tx.value(_REGISTER, lease=lease, **(who._asdict() | {"queues": queues}))
+    number: int | None = tx.value(_REGISTER, lease=lease, revision=REVISION, **(who._asdict() | {"queues": queues}))
+    if number is None:
+        raise SchemaMismatch(f"the database does not take workers of schema {REVISION} any more; update Gristmill here")
     return number
 
 
 def heartbeat(tx: Tx, worker: int, lease: int) -> None:
-    """Extends the lease."""
-    if not tx.run(_HEARTBEAT, worker=worker, lease=lease):
+    """Extends the lease, unless the worker is lost or its code is not accepted any more."""
+    if not tx.run(_HEARTBEAT, worker=worker, lease=lease, revision=REVISION):
         raise NotYours(f"worker {worker} was declared lost")
 
 
@@ -106,6 +112,14 @@ def expired(tx: Tx) -> list[int]:
 def on_host(tx: Tx, host: str) -> list[tuple[int, int, str]]:
     """(id, pid, born) of the active workers that say they run on this host."""
     return [tuple(row) for row in tx.all(_ON_HOST, host=host)]
+
+
+def lose_all(tx: Tx) -> None:
+    """After a restore: the workers of the backup are lost, and what they held goes back unspent."""
+    for row in tx.all(_ALL_ACTIVE):
+        release_strays(tx, row.id)
+        tx.run(_LOSE, worker=row.id)
+        tx.run(_LEAVE_CLAIMS, worker=row.id)
 
 
 def rescue(tx: Tx, worker: int, gone: bool = False) -> int | None:

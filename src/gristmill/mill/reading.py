@@ -15,9 +15,9 @@ from gristmill.model import Attempt, ErrorDetail, Job, Queue, Run, Signature, St
 from gristmill.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from gristmill.ledger import read, signatures, subjects, why
+    from gristmill.ledger import listing, read, signatures, subjects, why
 else:
-    read, signatures, subjects, why = lazy("gristmill.ledger", "read", "signatures", "subjects", "why")
+    listing, read, signatures, subjects, why = lazy("gristmill.ledger", "listing", "read", "signatures", "subjects", "why")
 
 
 class Reading(Base):
@@ -60,18 +60,11 @@ class Reading(Base):
         limit: int = 50,
     ) -> list[Job]:
         """Jobs, newest first."""
-        where = filters(
-            ("j.stage_id IN (SELECT id FROM gm_stage WHERE run_id = :run)", run),
-            ("g.name = :stage", stage),
-            ("s.name = :subject", subject),
-            ("j.state = :state", state_of(state)),
-            ("q.name = :queue", queue),
-            ("t.name = :task", task),
-            ("j.created_at >= :since", None if since is None else from_datetime(since)),
-        )
+        made = None if since is None else from_datetime(since)
+        wanted = listing.Wanted(run, stage, subject, state_of(state), queue, task, made)
         with self.ledger.reading() as tx:
             self._check_queue(tx, queue)
-            return read.jobs(tx, where, limit)
+            return listing.jobs(tx, wanted, limit)
 
     def attempts(self, job: int) -> list[Attempt]:
         """The attempts of a job that did not succeed, newest first, with traceback and captured log."""

@@ -206,6 +206,10 @@ class _Drainer:
 
     # ---- what contexts ask their host for
 
+    @property
+    def worker(self) -> int:
+        return self._worker
+
     def ledger(self) -> Ledger:
         return self._ledger
 

@@ -51,6 +51,15 @@ def upgrade() -> None:
     if op.get_bind().dialect.name == "postgresql":
         op.execute("CREATE SEQUENCE gm_line")
     op.create_table(
+        "gm_ledger",
+        sa.Column("id", sa.SmallInteger(), autoincrement=False, nullable=False),
+        sa.Column("epoch", sa.BigInteger(), server_default="1", nullable=False),
+        sa.Column("oldest", sa.Text(), nullable=False),
+        sa.CheckConstraint("id = 1", name="gm_ledger_one"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.execute("INSERT INTO gm_ledger (id, oldest) VALUES (1, '0001')")
+    op.create_table(
         "gm_attempt",
         sa.Column("job_id", sa.BigInteger(), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
@@ -127,6 +136,9 @@ def upgrade() -> None:
         sa.Column("error_class", sa.Text(), nullable=True),
         sa.Column("progress", sa.Text(), nullable=True),
         sa.Column("fingerprint", sa.Text(), nullable=True),
+        sa.Column(
+            "odd", sa.SmallInteger(), sa.Computed("CASE WHEN state IN (3, 5) THEN state END", persisted=True), nullable=True
+        ),
         sa.CheckConstraint(
             "CASE state WHEN 0 THEN worker_id IS NULL AND finished_at IS NULL AND (ready IS NULL OR run_at IS NULL) WHEN 1 THEN worker_id IS NOT NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NULL ELSE worker_id IS NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NOT NULL END",
             name="gm_job_by_state",
@@ -165,6 +177,20 @@ def upgrade() -> None:
         unique=False,
         sqlite_where=sa.text("ready IS NOT NULL"),
         postgresql_where=sa.text("ready IS NOT NULL"),
+    )
+    op.create_index(
+        "gm_job_odd",
+        "gm_job",
+        ["odd", "id"],
+        sqlite_where=sa.text("odd IS NOT NULL"),
+        postgresql_where=sa.text("odd IS NOT NULL"),
+    )
+    op.create_index(
+        "gm_job_alone",
+        "gm_job",
+        ["queue_id", "task_id", "id"],
+        sqlite_where=sa.text("stage_id IS NULL"),
+        postgresql_where=sa.text("stage_id IS NULL"),
     )
     op.create_index(
         "gm_job_unique",
@@ -233,6 +259,7 @@ def upgrade() -> None:
         sa.Column("heartbeat_at", sa.BigInteger(), nullable=False),
         sa.Column("lease_until", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
+        sqlite_autoincrement=True,
     )
     op.create_index(
         "gm_worker_active",
@@ -428,6 +455,8 @@ def downgrade() -> None:
         sqlite_where=sa.text("run_at IS NOT NULL"),
         postgresql_where=sa.text("run_at IS NOT NULL"),
     )
+    op.drop_index("gm_job_alone", table_name="gm_job")
+    op.drop_index("gm_job_odd", table_name="gm_job")
     op.drop_table("gm_job")
     op.drop_table("gm_ignored_error")
     op.drop_table("gm_audit")
@@ -438,5 +467,6 @@ def downgrade() -> None:
         postgresql_where=sa.text("fingerprint IS NOT NULL"),
     )
     op.drop_table("gm_attempt")
+    op.drop_table("gm_ledger")
     if op.get_bind().dialect.name == "postgresql":
         op.execute("DROP SEQUENCE gm_line")

@@ -1,0 +1,227 @@
+"""What `doctor` looks at: whether the database and the machine are fit, each with what mends it.
+
+Everything here is quick on a big ledger: statistics that the databases keep anyway, and looks that an index answers.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gristmill.clock import SECOND
+from gristmill.errors import DatabaseError
+from gristmill.ledger.grants import purpose_of
+from gristmill.ledger.schema import REVISION
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Ledger, Tx, sqlite_module
+from gristmill.model import Finding
+from gristmill.states import WorkerState
+
+_SKEW = 2.0  # seconds
+_LONG = 600  # seconds that a transaction may take
+_DEAD = 100_000  # rows that are gone but not vacuumed, from which on it matters
+_FREE = 256 << 20  # bytes that a disk must have left
+_WAL = 1 << 30  # bytes of a write-ahead log that nobody could fold back
+_LOOKED = 20_000  # failed jobs that are looked at: with more of them, these say enough
+
+_NOW = Sql("SELECT {now}")
+_WORKERS = Sql(
+    "SELECT id, host, queues, lease_until < {now} AS silent, heartbeat_at - {now} AS ahead FROM gm_worker"
+    f" WHERE state = {WorkerState.ACTIVE:d} ORDER BY id"
+)
+_WAITING = Sql(
+    "SELECT q.name FROM gm_queue q WHERE NOT q.paused AND (EXISTS (SELECT 1 FROM gm_job WHERE ready IS NOT NULL"
+    " AND queue_id = q.id) OR EXISTS (SELECT 1 FROM gm_job WHERE run_at <= {now} AND queue_id = q.id)) ORDER BY q.name"
+)
+_PARKED = Sql(
+    "SELECT count(*) FROM (SELECT error_class FROM gm_job WHERE fingerprint IS NOT NULL LIMIT :most) AS failed"
+    " WHERE error_class IN ('crash', 'memory', 'worker_lost')"
+)
+_TRANSACTIONS = Sql(
+    "SELECT pid, coalesce(application_name, '') AS name, extract(epoch FROM now() - xact_start)::bigint AS seconds"
+    " FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    " AND xact_start < now() - :long * interval '1 second' ORDER BY xact_start LIMIT 5"
+)
+_PREPARED = Sql(
+    "SELECT gid, extract(epoch FROM now() - prepared)::bigint AS seconds FROM pg_prepared_xacts"
+    " WHERE database = current_database() AND prepared < now() - :long * interval '1 second' ORDER BY prepared LIMIT 5"
+)
+_TABLES = Sql(
+    "SELECT relname, n_dead_tup AS dead, n_live_tup AS live FROM pg_stat_user_tables"
+    " WHERE schemaname = current_schema() AND relname LIKE 'gm!_%' ESCAPE '!'"
+    " AND n_dead_tup > :dead AND n_dead_tup > n_live_tup ORDER BY n_dead_tup DESC"
+)
+_AUTOVACUUM = Sql("SELECT setting FROM pg_settings WHERE name = 'autovacuum'")
+_CONNECTIONS = Sql(
+    "SELECT count(*) AS used, current_setting('max_connections')::bigint AS most FROM pg_stat_activity"
+    " WHERE backend_type = 'client backend'"
+)
+
+
+def examine(ledger: Ledger) -> list[Finding]:
+    """Everything that was looked at, well or not, in the order in which it should be mended."""
+    schema = _schema(ledger)
+    found = [schema]
+    if ledger.is_sqlite:
+        found += _files(ledger)
+    found += _disks(ledger)
+    if not schema.ok:
+        return found  # the rest is asked of its tables
+    with ledger.reading() as tx:
+        found += _sqlite(tx, ledger) if ledger.is_sqlite else _postgres(tx)
+        found += _ledger(tx, "this host's" if ledger.is_sqlite else "the database's")
+    return found
+
+
+def _schema(ledger: Ledger) -> Finding:
+    try:
+        ledger.check_schema()
+    except DatabaseError as error:
+        newer = (ledger.revision() or "") > REVISION
+        mend = ("pip", "install", "--upgrade", "gristmill") if newer else ("gristmill", "db", "upgrade")
+        return Finding("schema", False, str(error).partition("; ")[0], mend)
+    return Finding("schema", True, f"{ledger.revision()}; this code is made for {REVISION}")
+
+
+# ---- what both have
+
+
+def _ledger(tx: Tx, whose_clock: str) -> Iterator[Finding]:
+    workers = tx.all(_WORKERS)
+    ahead = [worker for worker in workers if worker.ahead > _SKEW * SECOND]
+    if ahead:
+        first = ahead[0]
+        said = f"worker {first.id} was heard of {first.ahead / SECOND:.0f} s in the future: {whose_clock} clock was set back"
+        yield Finding("heartbeats", False, said, ("timedatectl", "set-ntp", "true"))
+    silent = [worker.id for worker in workers if worker.silent]
+    said = (
+        f"the lease of {_some(silent, 'worker')} is over, and nobody took its jobs" if silent else _count(workers, "worker")
+    )
+    yield Finding("workers", not silent, said, ("gristmill", "reconcile") if silent else ())
+    served = [orjson.loads(worker.queues) for worker in workers if not worker.silent]
+    for row in tx.all(_WAITING):
+        if not any(not queues or row.name in queues for queues in served):
+            yield Finding("queues", False, f"{row.name} has jobs, and no worker", ("gristmill", "work", "-q", row.name))
+    parked: int = tx.value(_PARKED, most=_LOOKED)
+    if parked:
+        said = f"{parked:,} failed {'job has' if parked == 1 else 'jobs have'} killed the process, or the worker, too often"
+        yield Finding("crashes", False, said, ("gristmill", "error", "list"))
+
+
+def _some(numbers: list[int], what: str) -> str:
+    shown = ", ".join(map(str, numbers[:5])) + (" …" if len(numbers) > 5 else "")
+    return f"{what}{'' if len(numbers) == 1 else 's'} {shown}"
+
+
+def _count(rows: list[Any], what: str) -> str:
+    return f"{len(rows)} {what}{'' if len(rows) == 1 else 's'} alive" if rows else f"no {what} is alive"
+
+
+def _disks(ledger: Ledger) -> Iterator[Finding]:
+    """PostgreSQL does not tell what its disk has left; this host's matters all the same, to jobs."""
+    folders = {"temporary files": Path(tempfile.gettempdir())}
+    if ledger.is_sqlite:
+        folders = {"the database": ledger.path.parent} | folders
+    for what, folder in folders.items():
+        free = shutil.disk_usage(folder).free
+        said = f"{free / (1 << 30):,.1f} GiB left for {what} in {folder}"
+        yield Finding("disk", free >= _FREE, said, () if free >= _FREE else ("df", "-h", str(folder)))
+
+
+# ---- SQLite
+
+
+def _sqlite(tx: Tx, ledger: Ledger) -> Iterator[Finding]:
+    yield Finding("sqlite", True, f"SQLite {sqlite_module().sqlite_version}")
+    pages, free, size = (
+        tx.value(Sql(f"SELECT * FROM pragma_{name}")) for name in ("page_count", "freelist_count", "page_size")
+    )
+    ok = free * size < _FREE or free * 2 < pages
+    said = f"{free * size / (1 << 20):,.0f} of {pages * size / (1 << 20):,.0f} MiB of the file are empty"
+    yield Finding("bloat", ok, said, () if ok else ("sqlite3", str(ledger.path), "VACUUM"))
+    wal = Path(f"{ledger.path}-wal")
+    grown = wal.stat().st_size if wal.exists() else 0
+    if grown > _WAL:
+        said = f"the write-ahead log has {grown / (1 << 30):,.1f} GiB: some process reads for a long time"
+        yield Finding("transactions", False, said, ("fuser", "-v", str(wal)))
+
+
+def _files(ledger: Ledger) -> Iterator[Finding]:
+    """Everyone who writes needs the folder and all files beside the database."""
+    path = ledger.path
+    wrong = [path.parent] if not os.access(path.parent, os.W_OK | os.X_OK) else []
+    beside = [path, *(Path(f"{path}-{end}") for end in ("wal", "shm", "gate", "turn", "bells"))]
+    wrong += [file for file in beside if file.exists() and not os.access(file, os.R_OK | os.W_OK)]
+    if wrong:
+        names = [str(file) for file in wrong]
+        yield Finding(
+            "permissions",
+            False,
+            f"{getpass.getuser()} may not write {', '.join(names)}",
+            ("chown", getpass.getuser(), *names),
+        )
+    else:
+        yield Finding("permissions", True, f"{getpass.getuser()} may read and write {path} and what is beside it")
+
+
+# ---- PostgreSQL
+
+
+def _postgres(tx: Tx) -> Iterator[Finding]:
+    yield _clock(tx)
+    purpose, lacks = purpose_of(tx)
+    role = tx.value(Sql("SELECT current_user"))
+    said = f"role {role} may {_MAY[purpose]}" if purpose else f"role {role} lacks {', '.join(lacks[:3])}"
+    yield Finding("permissions", purpose is not None, said, () if purpose else ("gristmill", "db", "grants", str(role)))
+    yield from _vacuum(tx)
+    used, most = tx.tuples(_CONNECTIONS)[0]
+    ok = used < most * 0.9
+    said = f"{used} of {most} connections are in use"
+    yield Finding("connections", ok, said, () if ok else ("psql", "-c", "TABLE pg_stat_activity"))
+
+
+_MAY = {"worker": "work", "api": "start and change work, but not work itself", "reader": "read only"}
+
+
+def _clock(tx: Tx) -> Finding:
+    before = time.time()
+    there = tx.value(Sql("SELECT extract(epoch FROM clock_timestamp())::float8"))
+    after = time.time()
+    skew = (before + after) / 2 - there
+    ok = abs(skew) <= _SKEW + (after - before)
+    said = f"this host's clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} the database's"
+    return Finding("clock", ok, said, () if ok else ("timedatectl", "set-ntp", "true"))
+
+
+def _vacuum(tx: Tx) -> Iterator[Finding]:
+    """What keeps dead rows: with them every claim gets slower."""
+    held = [
+        (f"connection {row.pid} ({row.name or 'unnamed'})", row.seconds, f"SELECT pg_terminate_backend({row.pid})")
+        for row in tx.all(_TRANSACTIONS, long=_LONG)
+    ]
+    held += [
+        (f"prepared transaction {row.gid}", row.seconds, f"ROLLBACK PREPARED '{row.gid}'")
+        for row in tx.all(_PREPARED, long=_LONG)
+    ]
+    for who, seconds, mend in held:
+        said = f"{who} is in a transaction for {seconds // 60} min, which holds back vacuum"
+        yield Finding("transactions", False, said, ("psql", "-c", mend))
+    if not held:
+        yield Finding("transactions", True, f"none is longer than {_LONG // 60} min")
+    if tx.value(_AUTOVACUUM) != "on":
+        said = "autovacuum is off: tables only grow"
+        yield Finding("bloat", False, said, ("psql", "-c", "ALTER SYSTEM SET autovacuum = on"))
+    bloated = tx.all(_TABLES, dead=_DEAD)
+    for row in bloated:
+        said = f"{row.relname} has {row.dead:,} dead rows, and {row.live:,} live ones"
+        yield Finding("bloat", False, said, ("psql", "-c", f"VACUUM (ANALYZE) {row.relname}"))
+    if not bloated:
+        yield Finding("bloat", True, "no table has more dead rows than live ones")

@@ -1,0 +1,100 @@
+"""Lists of jobs: every combination of filters finds what a plain look at all rows finds, by whichever route it goes."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gristmill.ledger import listing
+from gristmill.ledger.finish import Verdict
+from gristmill.model import Job
+from tests.ledger.conftest import Open
+from tests.ledger.play import Play, each, plan, solo, step, stubborn
+
+SITE = plan("site", find=step(), page=each("find", queue="pages", need=0), total=step("page", queue="pages"))
+BOOK = plan("book", find=step(queue="pages"), page=each("find", need=0))
+
+
+@pytest.fixture
+def full(opened: Open) -> Play:
+    """Jobs of two pipelines and on their own, in every state."""
+    play = opened(SITE, BOOK)
+    mill = play.mill
+    verdicts = {
+        "page/a": Verdict.PERMANENT,
+        "page/b": Verdict.SKIPPED,
+        "page/c": Verdict.WITH_ERRORS,
+    }
+    for pipeline, subject in (("site", "s"), ("book", "s"), ("site", "t")):
+        mill.start(pipeline, subject)
+        play.drain(items={"find": ["a", "b", "c", "d"]}, verdicts=verdicts)
+        play.clock.at += 3_600_000_000
+    mill.set_queue("other", create=True)
+    for queue in ("default", "other"):
+        mill.enqueue(solo, queue=queue)
+        mill.cancel_job(mill.enqueue(solo, queue=queue).id)
+        mill.enqueue(stubborn, queue=queue, delay=60)
+    player = play.player()
+    player.end(player.take(1, queues=["other"])[0], Verdict.PERMANENT, reason="no")
+    mill.start("site", "u")
+    play.clock.at += 3_600_000_000
+    mill.enqueue(solo)
+    play.player().take(1, queues=["default"])
+    mill.cancel_run(mill.start("book", "u").id)
+    return play
+
+
+FILTERS: dict[str, list[Any]] = {
+    "run": [None, 1, 4, 99],
+    "stage": [None, "page", "nothing"],
+    "subject": [None, "s", "nobody"],
+    "state": [None, "queued", "in_progress", "completed", "completed_with_errors", "failed", "cancelled", "skipped"],
+    "queue": [None, "pages", "other"],
+    "task": [None, "solo", "site.page", "nothing"],
+    "since": [None, 1, 100],
+}
+
+
+def plainly(jobs: list[Job], **wanted: object) -> list[int]:
+    def fits(job: Job) -> bool:
+        since = wanted["since"]
+        assert job.created_at is not None
+        return (since is None or job.created_at >= since) and all(  # type: ignore[operator]
+            value is None or getattr(job, name) == value for name, value in wanted.items() if name != "since"
+        )
+
+    return [job.id for job in jobs if fits(job)]
+
+
+@pytest.mark.parametrize("few", [0, listing._FEW_JOBS], ids=["many", "few"])
+def test_whatever_is_asked_for_is_found(full: Play, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "_FEW_JOBS", few)
+    everything = full.mill.jobs(limit=1000)
+    assert [job.id for job in everything] == [row.id for row in full.rows("SELECT id FROM gm_job ORDER BY id DESC")]
+    first = min(run.id for run in full.mill.runs())
+    now = datetime.fromtimestamp(full.clock.at / 1e6, UTC)
+    seen: set[int] = set()
+    for values in itertools.product(*FILTERS.values()):
+        wanted = dict(zip(FILTERS, values, strict=True))
+        if sum(value is not None for value in values) > 2:
+            continue
+        wanted["run"] = None if wanted["run"] is None else wanted["run"] + first - 1
+        wanted["since"] = None if wanted["since"] is None else now - timedelta(hours=wanted["since"])
+        found = [job.id for job in full.mill.jobs(limit=1000, **wanted)]
+        assert found == plainly(everything, **wanted), wanted
+        assert [job.id for job in full.mill.jobs(limit=2, **wanted)] == found[:2], wanted
+        seen.add(len(found))
+    assert len(seen) > 10  # or it was no test
+
+
+def test_jobs_are_found_by_when_they_were_made(full: Play) -> None:
+    """Numbers are found by time, also where some are missing."""
+    rows = full.rows("SELECT id, created_at FROM gm_job ORDER BY id")
+    with full.ledger.reading() as tx:
+        for moment in {row.created_at + n for row in rows for n in (-1, 0, 1)}:
+            first = next((row.id for row in rows if row.created_at >= moment), rows[-1].id)
+            assert listing._first_since(tx, moment) <= first
+            assert not [row for row in rows if row.created_at >= moment and row.id < listing._first_since(tx, moment)]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
-from gristmill.errors import Invalid, NotYours, Refused, SchemaMismatch
+from gristmill.errors import DatabaseError, Invalid, NotFound, NotYours, Refused, SchemaMismatch
 from gristmill.ledger import backup as backups
 from gristmill.ledger import workers
 from gristmill.ledger.exchange import Batch
@@ -23,6 +25,7 @@ from tests.ledger import invariants
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, Player, each, plain, plan, solo, step, stubborn
 from tests.servers import ROOT
+from tests.worker.helpers import eventually
 
 SITE = plan("site", find=step(), page=each("find", need=0), total=step("page"))
 CHANGED = {"gm_job", "gm_worker", "gm_claim", "gm_audit", "gm_ledger", "gm_attempt"}  # by the restore itself
@@ -167,6 +170,44 @@ def test_workers_of_the_time_before_can_write_nothing(opened: Open, file: Path) 
     assert not play.ledger.do(lock_own, unknown.id, taken.id, 1)
     assert invariants.snapshot(play.ledger) == snapshot
     assert play.ledger.do(lock_own, fresh[0].id, taken.id, 1)
+
+
+def test_a_restore_in_the_middle_of_everything(opened: Open, file: Path) -> None:
+    """Three workers and applications go on as fast as they can; each write is of the time before, or of the time after."""
+    play = opened(SITE)
+    busy(play)
+    play.mill.resume("default", by="me")
+    backups.backup(play.ledger, file)
+    over = threading.Event()
+    done: list[int] = []
+
+    def work(n: int) -> None:
+        player = play.player()
+        while not over.is_set():
+            try:
+                play.mill.start("site", f"{n}-{len(done)}")
+                play.mill.enqueue_many(solo, [{}, {}])
+                play.turn(player, {"find": ["a", "b"]}, {})
+                done.append(n)
+            except NotYours:
+                player = play.player()
+            except (DatabaseError, NotFound, AssertionError):  # a reference to what is no more; a claim that was lost
+                pass
+
+    with ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(work, n) for n in range(3)]
+        for _ in range(3):
+            before = len(done)
+            eventually(lambda before=before: len(done) >= before + 5)
+            backups.restore(play.url, file, by="me", force=True)
+        eventually(lambda: len(done) >= before + 10)
+        over.set()
+        assert [future.result() for future in futures] == [None] * 3
+    invariants.check(play.ledger)
+    for worker in play.mill.workers():
+        play.ledger.do(workers.rescue, worker.id, True)
+    play.drain_later(items={"find": ["a", "b"]})
+    assert {run.state for run in play.mill.runs(limit=1000)} <= {"completed", "completed_with_errors"}
 
 
 def test_restoring_again_and_again_never_gives_a_workers_number_twice(opened: Open, file: Path) -> None:

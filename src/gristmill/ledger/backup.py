@@ -45,6 +45,7 @@ _SET_NUMBER = Sql("SELECT setval(pg_get_serial_sequence(:name, 'id'), :number)")
 _SET_LINE = Sql(
     "SELECT setval('gm_line', greatest((SELECT last_value FROM gm_line), coalesce((SELECT max(ready) FROM gm_job), 1)))"
 )
+_LOCK = "LOCK TABLE gm_worker, gm_run, gm_stage, gm_job IN ACCESS EXCLUSIVE MODE"  # in the order of every verb
 _SET_EPOCH = Sql("UPDATE gm_ledger SET epoch = :epoch")
 _SET_WORKERS = (  # SQLite's own table has no key to replace by
     Sql("DELETE FROM sqlite_sequence WHERE name = 'gm_worker'"),
@@ -102,8 +103,9 @@ def _copy_tables(ledger: Ledger, copy: Path) -> None:
             target.execute(f"PRAGMA {pragma}")
         for table in metadata.sorted_tables:
             target.execute(f"DELETE FROM {table.name}")
-            places = ", ".join("?" * len(table.columns))
-            insert = f"INSERT INTO {table.name} ({columns(table)}) VALUES ({places})"
+            names = columns(table)
+            places = ", ".join("?" * (names.count(",") + 1))
+            insert = f"INSERT INTO {table.name} ({names}) VALUES ({places})"
             for rows in tx.pages(f"SELECT {columns(table)} FROM {table.name}"):
                 target.executemany(insert, rows)
         _set_workers(target, (tx.value(_NUMBERS, name="gm_worker") or 0) + 1)
@@ -297,6 +299,7 @@ def _replace_tables(ledger: Ledger, copy: Path) -> None:
 
 def _load(tx: Tx, copy: Path) -> None:
     """The whole of it in one transaction. No number that this database gave out is given again."""
+    tx.script(_LOCK)
     existing = {name: tx.tuples(Sql(f"SELECT {what} FROM {name}")) for name, what in _NAMES.items()}
     tx.script(f"TRUNCATE {', '.join(table.name for table in metadata.sorted_tables)}")
     with closing(_sqlite(copy)) as source:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,10 +198,10 @@ def test_a_restore_in_the_middle_of_everything(opened: Open, file: Path) -> None
     with ThreadPoolExecutor(3) as pool:
         futures = [pool.submit(work, n) for n in range(3)]
         for _ in range(3):
-            before = len(done)
-            eventually(lambda before=before: len(done) >= before + 5)
+            seen = len(done)
+            eventually(partial(lambda least: len(done) >= least, seen + 5))
             backups.restore(play.url, file, by="me", force=True)
-        eventually(lambda: len(done) >= before + 10)
+        eventually(partial(lambda least: len(done) >= least, len(done) + 5))
         over.set()
         assert [future.result() for future in futures] == [None] * 3
     invariants.check(play.ledger)

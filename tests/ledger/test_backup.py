@@ -192,7 +192,7 @@ def test_a_restore_in_the_middle_of_everything(opened: Open, file: Path) -> None
                 done.append(n)
             except NotYours:
                 player = play.player()
-            except (DatabaseError, NotFound, AssertionError):  # a reference to what is no more; a claim that was lost
+            except (DatabaseError, NotFound, KeyError, AssertionError):  # a name of what is no more; a claim that was lost
                 pass
 
     with ThreadPoolExecutor(3) as pool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.settings import VERSION
 
 if TYPE_CHECKING:
+    from gristmill.application import Migrations
     from gristmill.errors import (
         EndRun,
         GristmillError,
@@ -32,6 +33,7 @@ __all__ = [
     "GristmillError",
     "Invalid",
     "Later",
+    "Migrations",
     "Mill",
     "NotFound",
     "Permanent",
@@ -48,6 +50,7 @@ __all__ = [
 # Children import an application's modules, and those import this one: nothing heavy may load before it is asked for.
 _HOME = {
     "Context": "gristmill.execution.context",
+    "Migrations": "gristmill.application",
     "Mill": "gristmill.mill",
     "Pipeline": "gristmill.pipeline",
     "Retries": "gristmill.retry",

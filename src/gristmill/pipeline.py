@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
+from gristmill.application import Migrations
 from gristmill.binding import Parameters
 from gristmill.errors import Invalid, did_you_mean
 from gristmill.retry import Retries
@@ -346,16 +347,20 @@ def task(fn: Callable[..., Any] | None = None, /, *, name: str | None = None, **
     return decorate if fn is None else decorate(fn)
 
 
-class Registry:
-    """What an application offers: its pipelines and tasks by name, former names included."""
+Part = Pipeline | Task[Any, Any] | Migrations
 
-    def __init__(self, *parts: Pipeline | Task[Any, Any]) -> None:
+
+class Registry:
+    """What an application offers: its pipelines and tasks by name, former names included; its own tables."""
+
+    def __init__(self, *parts: Part) -> None:
         self.pipelines: dict[str, Pipeline] = {}
         self.tasks: dict[str, Task[Any, Any]] = {}
+        self.migrations: dict[str, Migrations] = {}
         for part in parts:
             self.add(part)
 
-    def add(self, part: Pipeline | Task[Any, Any]) -> None:
+    def add(self, part: Part) -> None:
         if isinstance(part, Pipeline):
             self._put(self.pipelines, part.name, part, "pipeline")
             for stage in part.ordered():
@@ -364,11 +369,17 @@ class Registry:
             self.add(part.pipeline)
         elif isinstance(part, Task):
             self._put_task(part)
+        elif isinstance(part, Migrations):
+            self._put(self.migrations, part.name, part, "folders of migration")
         else:
             raise Invalid(f"an application is made of pipelines and tasks, not of {part!r}")
 
-    def parts(self) -> list[Pipeline | Task[Any, Any]]:
-        return [*self.pipelines.values(), *self.tasks.values()]
+    def parts(self) -> list[Part]:
+        return [*self.pipelines.values(), *self.tasks.values(), *self.migrations.values()]
+
+    def own(self) -> list[Migrations]:
+        """The histories of its own tables."""
+        return list(self.migrations.values())
 
     def _put_task(self, task: Task[Any, Any]) -> None:
         for name in (task.name, *task.formerly):
@@ -416,10 +427,10 @@ def _source(task: Task[Any, Any]) -> str:
     return f"module:{module}"
 
 
-def parts_of(namespace: Mapping[str, Any]) -> Iterator[Pipeline | Task[Any, Any]]:
-    """The pipelines and tasks that a module holds at its top level."""
+def parts_of(namespace: Mapping[str, Any]) -> Iterator[Part]:
+    """What of an application a module holds at its top level."""
     seen: set[int] = set()
     for value in namespace.values():
-        if isinstance(value, Pipeline | Task) and id(value) not in seen:
+        if isinstance(value, Pipeline | Task | Migrations) and id(value) not in seen:
             seen.add(id(value))
             yield value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.cli.conftest import APP, Cli
@@ -77,3 +79,33 @@ def test_a_run_on_postgresql_from_db_upgrade_to_its_end(cli: Cli, empty_pg_url: 
     assert (run["state"], run["results"]) == ("completed_with_errors", {"total": 3})
     assert cli.run("db", "check", **database).code == 0
     assert list(cli.folder.glob("*.db")) == []
+
+
+SHELVING = Path(__file__).parents[1] / "apps" / "shelving.py"
+
+
+def test_an_applications_own_tables_move_with_the_ledgers(cli: Cli) -> None:
+    app = ["-A", SHELVING, "--database", "sqlite:///own.db"]
+    assert cli.call("db", "current", *app).out.splitlines()[1].startswith("shelves none; the application needs s2; run: ")
+    up = cli.run("db", "upgrade", *app)
+    assert up.out.splitlines() == [
+        "sqlite:///own.db went from gristmill none to 0001",
+        "sqlite:///own.db went from shelves none to s2",
+    ]
+    assert cli.call("db", "current", *app).out.splitlines()[1] == "shelves s2 (what the application needs)"
+    current = cli.call("db", "current", *app, "--json").json
+    assert (current["ok"], current["own"]) == (True, [{"name": "shelves", "revision": "s2", "needed": "s2", "ok": True}])
+    assert [(row["of"], row["revision"]) for row in cli.call("db", "history", *app, "--json").json] == [
+        ("gristmill", "0001"),
+        ("shelves", "s2"),
+        ("shelves", "s1"),
+    ]
+    assert cli.call("db", "check", *app).code == 0
+    refused = cli.call("db", "downgrade", *app)
+    assert refused.code != 0
+    assert "Say --of NAME; there is: gristmill, shelves" in refused.err
+    assert "went from shelves s2 to s1" in cli.call("db", "downgrade", "--of", "shelves", *app).out
+    check = cli.call("db", "check", *app)
+    assert check.code == 69
+    assert "the tables of 'shelves' are at s1, its code needs s2" in check.err
+    assert "went from shelves s1 to none" in cli.call("db", "downgrade", "base", *app).out

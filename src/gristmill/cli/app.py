@@ -16,6 +16,7 @@ import click
 from gristmill.errors import Invalid, did_you_mean
 
 if TYPE_CHECKING:
+    from gristmill.application import Migrations
     from gristmill.mill import Mill
     from gristmill.pipeline import Registry
 
@@ -80,10 +81,23 @@ class Place:
         """The application: as given, from the environment, from pyproject.toml, or from installed packages."""
         from gristmill.execution.load import load_app
 
-        given = self.app or os.environ.get("GRISTMILL_APP") or _app_of_project(Path.cwd())
+        given = self._given()
         if given:
             return load_app(given)
-        return _installed_apps()
+        found = _installed_apps()
+        if not found.tasks:
+            raise Invalid(f"no application was given; {HOW_TO_NAME_AN_APP}")
+        return found
+
+    def own(self) -> list[Migrations]:
+        """The histories of the application's own tables; none, where no application was given."""
+        from gristmill.execution.load import load_app
+
+        given = self._given()
+        return (load_app(given) if given else _installed_apps()).own()
+
+    def _given(self) -> str | None:
+        return self.app or os.environ.get("GRISTMILL_APP") or _app_of_project(Path.cwd())
 
 
 def _app_of_project(start: Path) -> str | None:
@@ -123,15 +137,10 @@ def _installed_apps() -> Registry:
     from gristmill.pipeline import Registry
 
     found = {point.module for point in entry_points(group="gristmill.apps")}
-    if not found:
-        raise Invalid(f"no application was given; {HOW_TO_NAME_AN_APP}")
     registry = Registry()
     for module in sorted(found):
-        app = load_app(module)
-        for pipeline in app.pipelines.values():
-            registry.add(pipeline)
-        for task in app.tasks.values():
-            registry.add(task)
+        for part in load_app(module).parts():
+            registry.add(part)
     return registry
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ from gristmill.cli.exits import FAILED, OK
 from gristmill.cli.show import Column
 
 if TYPE_CHECKING:
+    from gristmill.application import Migrations
+    from gristmill.ledger.migrate import Standing
     from gristmill.ledger.store import Ledger
 
 
@@ -23,76 +25,100 @@ def db() -> None:
     """Bring the database to the schema that this version needs."""
 
 
-@db.command()
+_of = click.option("--of", metavar="NAME", help="Only this history: gristmill, or one of the application's own.")
+
+
+@db.command(needs_app=True)
 @click.argument("revision", default="head")
+@_of
 @pass_place
-def upgrade(place: Place, revision: str) -> None:
-    """Bring the database up to REVISION (default: the newest)."""
+def upgrade(place: Place, revision: str, of: str | None) -> None:
+    """Bring the database up to REVISION (default: the newest).
+
+    With an application that has tables of its own, those too.
+    """
     from gristmill.ledger.migrate import upgrade
 
-    before = _revision(place)
-    upgrade(place.url, revision)
-    _say_change(place, before)
+    own = place.own()
+    before = _standings(place, own)
+    upgrade(place.url, revision, own, of)
+    _say_change(place, before, own)
 
 
-@db.command(short_help="Take the database back to an older revision.")
+@db.command(short_help="Take the database back to an older revision.", needs_app=True)
 @click.argument("revision", default="-1")
+@_of
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @pass_place
-def downgrade(place: Place, revision: str, yes: bool) -> None:
+def downgrade(place: Place, revision: str, of: str | None, yes: bool) -> None:
     """Take the database back to REVISION (default: one step; `base`: remove all tables and what is in them)."""
     from gristmill.ledger.migrate import downgrade
 
-    before = _revision(place)
-    if before is None:
+    own = place.own()
+    before = _standings(place, own)
+    if all(standing.revision is None for standing in before):
         return show.line(f"{place.shown()} has no schema; nothing to do")
     if not yes and show.is_terminal(sys.stdin):
+        where = " and ".join(_where(standing, own) for standing in before)
         click.confirm(
-            f"{place.shown()} is at {before}. Going back deletes what older versions have no place for. Go on?", abort=True
+            f"{place.shown()} is at {where}. Going back deletes what older versions have no place for. Go on?", abort=True
         )
-    downgrade(place.url, revision)
-    return _say_change(place, before)
+    downgrade(place.url, revision, own, of)
+    return _say_change(place, before, own)
 
 
-@db.command(short_help="Show which schema the database has, and which is needed.")
+@db.command(short_help="Show which schema the database has, and which is needed.", needs_app=True)
 @as_json
 @pass_place
 def current(place: Place, json_wanted: bool) -> None:
     """Show which schema the database has, and which one this version needs."""
-    from gristmill.ledger.schema import REVISION
-
-    found = _revision(place)
+    own = place.own()
+    ledgers, *theirs = found = _standings(place, own)
     if json_wanted:
-        return show.document({"database": place.shown(), "revision": found, "needed": REVISION, "ok": found == REVISION})
-    if found == REVISION:
-        return show.line(f"{found} (what this version needs)")
-    return show.line(f"{found or 'no schema'}; this version needs {REVISION}; run: {place.command('db', 'upgrade')}")
+        return show.document(
+            {
+                "database": place.shown(),
+                "revision": ledgers.revision,
+                "needed": ledgers.needed,
+                "ok": all(standing.ok for standing in found),
+                "own": [{**standing._asdict(), "ok": standing.ok} for standing in theirs],
+            }
+        )
+    for standing in found:
+        whose = "this version" if standing is ledgers else "the application"
+        needs = f"what {whose} needs" if standing.ok else f"{whose} needs {standing.needed or 'none'}"
+        upgrade = f"; run: {place.command('db', 'upgrade')}"
+        show.line(f"{_where(standing, own)} ({needs})" if standing.ok else f"{_where(standing, own)}; {needs}{upgrade}")
+    return None
 
 
-@db.command()
+@db.command(needs_app=True)
 @as_json
 @pass_place
 def history(place: Place, json_wanted: bool) -> None:
     """List all revisions of the schema, newest first."""
     from gristmill.ledger.migrate import history
 
-    revisions = history()
+    steps = history(place.own())
     if json_wanted:
-        return show.document([{"revision": revision, "what": what} for revision, what in revisions])
-    return show.table([Column("revision"), Column("what", free=True)], revisions)
+        return show.document([{"revision": step.revision, "what": step.what, "of": step.name} for step in steps])
+    columns = [Column("revision"), Column("what", free=True), Column("of")]
+    return show.table(columns, [list(step) for step in steps])
 
 
-@db.command(short_help="Compare the tables with those this version describes.")
+@db.command(short_help="Compare the tables with those this version describes.", needs_app=True)
 @as_json
 @pass_place
 def check(place: Place, json_wanted: bool) -> int:
     """Compare the database's tables with those this version describes; exit 1 when they differ."""
-    from gristmill.ledger.migrate import differences
+    from gristmill.ledger.migrate import check_own, differences
 
+    own = place.own()
     place.refuse_new_file()
     with _ledger(place) as ledger:
         ledger.check_schema()
-        found = differences(ledger.engine)
+        check_own(ledger, own)
+        found = differences(ledger.engine, own)
     if json_wanted:
         show.document({"database": place.shown(), "ok": not found, "differences": found})
     else:
@@ -138,17 +164,24 @@ def _ledger(place: Place) -> Iterator[Ledger]:
         ledger.close()
 
 
-def _revision(place: Place) -> str | None:
+def _standings(place: Place, own: Sequence[Migrations]) -> list[Standing]:
     """Asking must not make a file."""
+    from gristmill.ledger.migrate import standings
+
     if place.is_new_file():
-        return None
+        return standings(None, own)
     with _ledger(place) as ledger:
-        return ledger.revision()
+        return standings(ledger, own)
 
 
-def _say_change(place: Place, before: str | None) -> None:
-    after = _revision(place)
-    if before == after:
-        show.line(f"{place.shown()} is at {after or 'no schema'} already")
-    else:
-        show.line(f"{place.shown()} went from {before or 'no schema'} to {after or 'no schema'}")
+def _where(standing: Standing, own: Sequence[Migrations]) -> str:
+    """A revision as it is said; with the name of its history, where there are several."""
+    return f"{standing.name} {standing.revision or 'none'}" if own else standing.revision or "no schema"
+
+
+def _say_change(place: Place, before: Sequence[Standing], own: Sequence[Migrations]) -> None:
+    for old, new in zip(before, _standings(place, own), strict=True):
+        if old.revision == new.revision:
+            show.line(f"{place.shown()} is at {_where(new, own)} already")
+        else:
+            show.line(f"{place.shown()} went from {_where(old, own)} to {new.revision or ('none' if own else 'no schema')}")

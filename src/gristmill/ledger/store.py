@@ -261,10 +261,11 @@ class Ledger:
         oldest: str | None = self.glance(lambda tx: tx.value(_OLDEST))
         return oldest is not None and oldest <= REVISION
 
-    def revision(self) -> str | None:
+    def revision(self, table: str = VERSION_TABLE) -> str | None:
+        """Where the ledger's history is in this database, or that of an application with this version table."""
         with _connected(self.engine, self.url) as connection:
             try:
-                row = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").first()
+                row = connection.exec_driver_sql(f"SELECT version_num FROM {table}").first()
                 return None if row is None else str(row[0])
             except (exc.ProgrammingError, exc.OperationalError) as error:
                 if error.connection_invalidated:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from gristmill.clock import Clock
 from gristmill.errors import Invalid, SchemaMismatch
@@ -12,7 +12,7 @@ from gristmill.mill.acting import Acting
 from gristmill.mill.asking import Asking
 from gristmill.mill.lazy import lazy
 from gristmill.mill.working import Working
-from gristmill.pipeline import Pipeline, Registry, Task
+from gristmill.pipeline import Part, Registry
 from gristmill.settings import database_url
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Mill(Asking, Acting, Working):
     def open(
         cls,
         url: str | None = None,
-        *parts: Pipeline | Task[Any, Any] | Registry,
+        *parts: Part | Registry,
         create: bool = True,
         clock: Clock | None = None,
     ) -> Self:
@@ -50,8 +50,10 @@ class Mill(Asking, Acting, Working):
             if ledger.is_sqlite and not create and not ledger.path.exists():
                 raise SchemaMismatch(f"there is no database {store.shown(ledger.url)}")
             if ledger.is_sqlite and create and ledger.revision() is None:
-                migrate.upgrade(ledger.url.render_as_string(hide_password=False))
+                migrate.upgrade(ledger.url.render_as_string(hide_password=False), own=registry.own())
             ledger.check_schema()
+            if registry.migrations:
+                migrate.check_own(ledger, registry.own())
             return cls(ledger, registry)
         except BaseException:
             ledger.close()

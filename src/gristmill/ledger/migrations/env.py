@@ -1,13 +1,12 @@
-"""Alembic's entry: runs the migrations on the connection that `ledger.migrate` gives."""
+"""Alembic's entry: runs migrations, the ledger's or an application's, on the connection that `ledger.migrate` gives."""
 
 from alembic import context
 
-from gristmill.ledger.schema import VERSION_TABLE, metadata
-
+given = context.config.attributes
 context.configure(
-    connection=context.config.attributes["connection"],
-    target_metadata=metadata,
-    version_table=VERSION_TABLE,
+    connection=given["connection"],
+    target_metadata=given["metadata"],
+    version_table=given["version_table"],
     transactional_ddl=False,  # the caller's transaction holds all of it
 )
 context.run_migrations()

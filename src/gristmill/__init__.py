@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.settings import VERSION
 
 if TYPE_CHECKING:
-    from gristmill.application import Migrations
+    from gristmill.application import Finding, Migrations, check
     from gristmill.errors import (
         EndRun,
         GristmillError,
@@ -30,6 +30,7 @@ __version__ = VERSION
 __all__ = [
     "Context",
     "EndRun",
+    "Finding",
     "GristmillError",
     "Invalid",
     "Later",
@@ -44,17 +45,20 @@ __all__ = [
     "Task",
     "Unavailable",
     "Unspent",
+    "check",
     "task",
 ]
 
 # Children import an application's modules, and those import this one: nothing heavy may load before it is asked for.
 _HOME = {
     "Context": "gristmill.execution.context",
+    "Finding": "gristmill.application",
     "Migrations": "gristmill.application",
     "Mill": "gristmill.mill",
     "Pipeline": "gristmill.pipeline",
     "Retries": "gristmill.retry",
     "Task": "gristmill.pipeline",
+    "check": "gristmill.application",
     "task": "gristmill.pipeline",
 }
 

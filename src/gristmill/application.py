@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gristmill.errors import Invalid
+from gristmill.errors import Invalid, did_you_mean
 
 if TYPE_CHECKING:
     from sqlalchemy import MetaData
 
+_CHECK = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 _OWN = re.compile(r"(?!gm_|gristmill)[a-z][a-z0-9_]{0,39}")
 
 
@@ -51,3 +53,64 @@ class Migrations:
     @property
     def version_table(self) -> str:
         return f"{self.name}_version"
+
+
+class Finding:
+    """Something that an application's check found wrong, and the mill's verb that mends it (none: a person has to).
+
+    `Finding("the dashboard is old", pipeline="site", subject="a.org", verb="enqueue", task="draw", args={…})`: what comes
+    after `verb` is what that method of the mill takes.
+    """
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        pipeline: str | None = None,
+        subject: str | None = None,
+        verb: str | None = None,
+        **arguments: Any,
+    ) -> None:
+        if verb is not None and verb not in VERBS:
+            raise Invalid(f"a finding cannot be mended by {verb!r}{did_you_mean(verb, VERBS)}; by {', '.join(VERBS)}")
+        if verb is None and arguments:
+            raise Invalid(f"a finding without a verb takes no argument {next(iter(arguments))!r}")
+        self.detail = detail
+        self.pipeline = pipeline
+        self.subject = subject
+        self.verb = verb
+        self.arguments = arguments
+
+    def __repr__(self) -> str:
+        return f"<finding {self.subject or ''} {self.detail!r} {self.verb or ''}>"
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "detail": str(self.detail)}
+
+
+VERBS = ("start", "enqueue", "retry_job", "cancel_job", "cancel_run")  #: how a finding may be mended
+
+
+class Check:
+    """A function of the application that says what it finds wrong. Called directly it is just the function."""
+
+    def __init__(self, fn: Callable[..., Any], name: str | None = None) -> None:
+        if not callable(fn) or inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+            raise Invalid(f"a check is a plain function of a context, not {fn!r}")
+        self.fn = fn
+        self.name = name or str(getattr(fn, "__name__", ""))
+        if not _CHECK.fullmatch(self.name):
+            raise Invalid(f"a check's name is letters, digits, '_' and '-', not {self.name!r}")
+        self.__module__ = fn.__module__
+        self.__doc__ = fn.__doc__
+
+    def __call__(self, ctx: Any) -> Any:
+        return self.fn(ctx)
+
+    def __repr__(self) -> str:
+        return f"<check {self.name!r}>"
+
+
+def check(fn: Callable[..., Any]) -> Check:
+    """Makes a function a check: reconcile asks it, in a child process, what is wrong. It yields `Finding`s."""
+    return Check(fn)

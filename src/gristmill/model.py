@@ -126,6 +126,7 @@ class Job:
     started_at: datetime | None
     finished_at: datetime | None
     created: bool = field(default=True, repr=False)  #: False when a job with the same unique key was there
+    adopted: bool = False  #: reconcile found its work done, and took it as completed
 
 
 @dataclass(frozen=True)
@@ -267,6 +268,19 @@ class Repair:
     what: str
     target: str
     detail: str
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What one pass of reconcile did for a subject."""
+
+    at: datetime | None
+    what: str  #: `repair` of the ledger, what an application's `check` found, or `adopt`
+    pipeline: str
+    subject: str
+    run: int | None
+    items: int
+    found: tuple[Repair, ...]  #: the first of them
 
 
 class Reason(StrEnum):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
-from gristmill.application import Migrations
+from gristmill.application import Check, Migrations
 from gristmill.binding import Parameters
 from gristmill.errors import Invalid, did_you_mean
 from gristmill.retry import Retries
@@ -48,12 +48,10 @@ class Condition(NamedTuple):
     parameters: Parameters
 
 
-def _condition(when: Callable[..., object] | None, where: str) -> Condition | None:
-    if when is None:
-        return None
-    if not callable(when) or inspect.iscoroutinefunction(when):
-        raise Invalid(f"{where}: when=… wants a plain function of the context and arguments, not {when!r}")
-    return Condition(when, Parameters(when, f"{where}, when"))
+def _condition(fn: Callable[..., object], where: str, what: str) -> Condition:
+    if not callable(fn) or inspect.iscoroutinefunction(fn) or inspect.isgeneratorfunction(fn):
+        raise Invalid(f"{where}: {what} wants a plain function of the context and arguments, not {fn!r}")
+    return Condition(fn, Parameters(fn, f"{where}, {what.rstrip('=…')}"))
 
 
 class Task(Generic[P, R]):
@@ -86,7 +84,7 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn)
         self.streams = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
         self.parameters = Parameters(fn, f"task {name!r}")
-        self.when = _condition(when, f"task {name!r}")
+        self.when = None if when is None else _condition(when, f"task {name!r}", "when=…")
         self.within = check_timeout(within, f"task {name!r}", "within")
         update_wrapper(self, fn)
 
@@ -162,6 +160,17 @@ class Stage(Task[P, R]):
         self.each = each
         self.need = Need.of(need, f"stage {stage_name!r}")
         self.gate = gate
+        self.there: Condition | None = None
+
+    def probe(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Makes a function this stage's probe: it says whether the output of an item exists, so that reconcile can adopt
+        work that was done but not recorded. False or None: it is not there; True: it is; anything else is the result."""
+        if self.streams:
+            raise Invalid(f"stage {self.stage_name!r} yields items, which no probe could know: it cannot have one")
+        if self.there is not None:
+            raise Invalid(f"stage {self.stage_name!r} has a probe already")
+        self.there = _condition(fn, f"stage {self.stage_name!r}", "a probe")
+        return fn
 
 
 After = Stage[Any, Any] | str
@@ -347,7 +356,7 @@ def task(fn: Callable[..., Any] | None = None, /, *, name: str | None = None, **
     return decorate if fn is None else decorate(fn)
 
 
-Part = Pipeline | Task[Any, Any] | Migrations
+Part = Pipeline | Task[Any, Any] | Migrations | Check
 
 
 class Registry:
@@ -357,6 +366,7 @@ class Registry:
         self.pipelines: dict[str, Pipeline] = {}
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.migrations: dict[str, Migrations] = {}
+        self.checks: dict[str, Check] = {}
         for part in parts:
             self.add(part)
 
@@ -371,11 +381,13 @@ class Registry:
             self._put_task(part)
         elif isinstance(part, Migrations):
             self._put(self.migrations, part.name, part, "folders of migration")
+        elif isinstance(part, Check):
+            self._put(self.checks, part.name, part, "check")
         else:
             raise Invalid(f"an application is made of pipelines and tasks, not of {part!r}")
 
     def parts(self) -> list[Part]:
-        return [*self.pipelines.values(), *self.tasks.values(), *self.migrations.values()]
+        return [*self.pipelines.values(), *self.tasks.values(), *self.migrations.values(), *self.checks.values()]
 
     def own(self) -> list[Migrations]:
         """The histories of its own tables."""
@@ -406,20 +418,21 @@ class Registry:
     def sources(self) -> list[str]:
         """The modules (or, for a program run as a script, the file) that a child imports to have the same."""
         found: list[str] = []
-        for task in self.tasks.values():
-            source = _source(task)
+        parts: list[Task[Any, Any] | Check] = [*self.tasks.values(), *self.checks.values()]
+        for part in parts:
+            source = _source(part)
             if source not in found:
                 found.append(source)
         return found
 
 
-def _source(task: Task[Any, Any]) -> str:
-    module = task.fn.__module__
+def _source(part: Task[Any, Any] | Check) -> str:
+    module = part.fn.__module__
     home = sys.modules.get(module)
     path = getattr(home, "__file__", None)
     if module in {"__main__", "__mp_main__"} or getattr(home, "__gristmill_file__", False):
         if not path:
-            raise Invalid(f"{task!r} lives in an interactive session; put it into a file, so that children can import it")
+            raise Invalid(f"{part!r} lives in an interactive session; put it into a file, so that children can import it")
         spec = getattr(home, "__spec__", None)
         if module == "__main__" and spec is not None and spec.name not in {"__main__", None}:
             return f"module:{spec.name}"
@@ -431,6 +444,6 @@ def parts_of(namespace: Mapping[str, Any]) -> Iterator[Part]:
     """What of an application a module holds at its top level."""
     seen: set[int] = set()
     for value in namespace.values():
-        if isinstance(value, Pipeline | Task | Migrations) and id(value) not in seen:
+        if isinstance(value, Pipeline | Task | Migrations | Check) and id(value) not in seen:
             seen.add(id(value))
             yield value

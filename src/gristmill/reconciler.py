@@ -1,53 +1,148 @@
-"""The reconciler: looks at everything, slowly, for what the verbs' guarantees say cannot be, and mends it."""
+"""The reconciler: looks at everything, slowly, for what the verbs' guarantees say cannot be, and mends it.
+
+With an application it also asks that one, in a child process, for work that was done but not recorded (probes), and for
+what only the application can see (checks).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
+import orjson
+
+from gristmill.errors import AppError, DatabaseError, GristmillError, Refused
+from gristmill.execution.inquiry import Inquiry
 from gristmill.housekeeping import sweep_run
 from gristmill.identity import gone, host
-from gristmill.ledger import repair, stop, workers
+from gristmill.ledger import adopt, read, recover, repair, stop, workers
+from gristmill.ledger.adopt import Adoption
+from gristmill.ledger.emit import Item
 from gristmill.ledger.store import Ledger
 from gristmill.model import Repair
 
-_EVERY = 60.0
+log = logging.getLogger("gristmill.reconciler")
+
+EVERY = 60.0  # seconds between two passes of the loop
+_AGAIN = 2.0  # after the database could not be reached
+_SHOWN = 60  # characters of a result in a line
+
+Act = Callable[[str, dict[str, Any]], object]  # one of the mill's verbs, by name
+
+
+class Scope(NamedTuple):
+    """What a pass looks at, and what it leaves alone."""
+
+    mend: bool
+    subject: str | None = None
+    pipeline: str | None = None
+    quiet: int = 0  # microseconds: only what has not changed for so long
+    tried: int = 0  # probe only items that were tried so often
+
+    @property
+    def everything(self) -> bool:
+        return self.subject is None and self.pipeline is None
+
+    def matches(self, pipeline: str | None, subject: str | None) -> bool:
+        return self.subject in (None, subject) and self.pipeline in (None, pipeline)
 
 
 class Reconciler:
-    """`tick` for a loop, `run` for the command."""
+    """`loop` for a service, `run` for the command."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        scope: Scope,
+        sources: Sequence[str] = (),
+        act: Act | None = None,
+        by: str = "reconciler",
+        patience: float = 60.0,
+    ) -> None:
         self.ledger = ledger
+        self.scope = scope
+        self.sources = sources  # of the application; none: only the ledger is looked at
+        self.act = act
+        self.by = by
+        self.patience = patience
+        self._probed: set[tuple[int, int]] = set()  # by the loop: a probe need not be asked twice about one attempt
 
-    def tick(self, now: float) -> float:
-        self.run(mend=True)
-        return _EVERY
+    def loop(self, stop: threading.Event, every: float = EVERY) -> None:
+        """A pass now and then, until told to stop. What one cannot do, the next one tries again."""
+        self.scope = self.scope._replace(tried=1)
+        wait = 0.0
+        while not stop.wait(wait):
+            wait = every
+            try:
+                for found in self.run(once=True) or ():
+                    log.warning("mended: %s %s: %s", found.what, found.target, found.detail)
+            except DatabaseError as error:
+                log.warning("%s; trying again in %g s", error, _AGAIN)
+                wait = _AGAIN
+            except GristmillError as error:
+                log.warning("reconcile: %s", error)
 
-    def run(self, *, mend: bool, subject: str | None = None) -> list[Repair]:
+    def run(self, *, once: bool = False) -> list[Repair] | None:
+        """One pass; None: another reconciler is at work, and this one stepped aside. `once`: each attempt is probed once."""
+        scope = self.scope
+        with ExitStack() as stack:
+            if scope.mend and not stack.enter_context(self.ledger.sole("reconcile")):
+                return None
+            with self.ledger.reading() as tx:
+                at = recover.now(tx)
+            found = self._ledger(scope, at)
+            if self.sources:
+                found += self._application(scope, at, once)
+            if scope.mend:
+                self._sweep(scope)
+            return found
+
+    # ---- the ledger itself
+
+    def _ledger(self, scope: Scope, at: int) -> list[Repair]:
         found: list[Repair] = []
-        if subject is None:
-            found += self._workers(mend)
-            found += self._repair(repair.repair_orphans, mend)
-            found += self._repair(repair.repair_line, mend)
+        if scope.everything:
+            found += self._workers(scope.mend)
+            found += self._repair_jobs(repair.repair_orphans, scope)
+            found += self._repair_jobs(repair.repair_line, scope)
         with self.ledger.reading() as tx:
-            runs = repair.active_runs(tx, subject)
-            stopping = set(stop.stopping_runs(tx)) & set(runs)
+            stranded = repair.stranded_runs(tx, scope.subject, scope.pipeline)
+            runs = repair.active_runs(tx, scope.subject, scope.pipeline)
+        for run in stranded:
+            found += self._repair(repair.repair_stranded, scope, run, at)
         for run in runs:
-            found += self._repair(repair.repair_run, mend, run)
-        if mend:
-            for run in sorted(stopping):
-                sweep_run(self.ledger, run)
+            found += self._repair(repair.repair_run, scope, run, at)
         return found
 
-    def _repair(self, verb: Callable[..., list[Repair]], mend: bool, *which: int) -> list[Repair]:
+    def _sweep(self, scope: Scope) -> None:
+        with self.ledger.reading() as tx:
+            stopping = set(stop.stopping_runs(tx)) & set(repair.active_runs(tx, scope.subject, scope.pipeline))
+        for run in sorted(stopping):
+            sweep_run(self.ledger, run)
+
+    def _repair(self, verb: Callable[..., list[Repair]], scope: Scope, run: int, at: int) -> list[Repair]:
         """Looks first, beside everybody else's work; what was found is looked at again under its lock, and mended."""
         with self.ledger.reading() as tx:
-            found = verb(tx, *which, mend=False)
-        if not found or not mend:
+            found = verb(tx, run, False, scope.quiet)
+        if not found or not scope.mend:
             return found
-        mended = more = self.ledger.do(verb, *which, mend=True)
-        while more and not which:  # of all jobs, as many as one transaction should touch
-            more = self.ledger.do(verb, mend=True)
+        try:
+            return self.ledger.do(verb, run, True, scope.quiet, at)
+        except Refused:
+            return []  # it has become right meanwhile
+
+    def _repair_jobs(self, verb: Callable[..., list[Repair]], scope: Scope) -> list[Repair]:
+        """The same for all jobs, as many at a time as one transaction should touch."""
+        with self.ledger.reading() as tx:
+            found = verb(tx, False, scope.quiet)
+        if not found or not scope.mend:
+            return found
+        mended = more = self.ledger.do(verb, True, scope.quiet)
+        while more:
+            more = self.ledger.do(verb, True, scope.quiet)
             mended = mended + more
         return mended
 
@@ -59,3 +154,98 @@ class Reconciler:
             for number, why in lost.items():
                 self.ledger.do(workers.rescue, number, why == "its process is gone")
         return [Repair("rescue", f"worker {number}", why) for number, why in lost.items()]
+
+    # ---- what the application knows
+
+    def _application(self, scope: Scope, at: int, once: bool) -> list[Repair]:
+        with Inquiry(self.sources, self.ledger.absolute_url, self.patience) as inquiry:
+            found = self._adopt(scope, at, once, inquiry) if inquiry.probes else []
+            for check in inquiry.checks:
+                found += self._check(scope, at, check, inquiry.ask("check", check, scope.pipeline, scope.subject))
+            return found
+
+    def _adopt(self, scope: Scope, at: int, once: bool, inquiry: Inquiry) -> list[Repair]:
+        with self.ledger.reading() as tx:
+            runs = repair.active_runs(tx, scope.subject, scope.pipeline)
+            stages = adopt.stages_to_probe(tx, runs, inquiry.probes)
+        found: list[Repair] = []
+        queued: set[tuple[int, int]] = set()
+        for stage in stages:
+            after: str | None = None
+            while True:
+                with self.ledger.reading() as tx:
+                    rows = adopt.candidates(tx, stage.id, after, tried=scope.tried, quiet=scope.quiet)
+                    infos = read.run_infos(tx, [stage.run_id]), read.stage_infos(tx, [stage.id])
+                if not rows:
+                    break
+                after = rows[-1].key
+                queued |= {(row.id, row.attempt) for row in rows}
+                fresh = [row for row in rows if not once or (row.id, row.attempt) not in self._probed]
+                found += self._adopt_some(scope, at, stage, fresh, infos, inquiry)
+        self._probed = queued if once else self._probed
+        return found
+
+    def _adopt_some(
+        self, scope: Scope, at: int, stage: Any, rows: Iterable[Any], infos: tuple[Any, Any], inquiry: Inquiry
+    ) -> list[Repair]:
+        if stage.run_id not in infos[0] or stage.id not in infos[1]:
+            return []
+        run, target = infos[0][stage.run_id], f"run {stage.run_id} stage {stage.name}"
+        run_row = (*run[:-1], orjson.loads(run.args))
+        common = (stage.task, None, None, stage.run_id, run_row, tuple(infos[1][stage.id]))
+        found: list[Repair] = []
+        adoptions: dict[int, Adoption] = {}
+        diffs: dict[int, Repair] = {}
+        for row in rows:
+            args = None if row.args is None else orjson.loads(row.args)
+            name = f"job {row.id} {target}" + (f" key {row.key}" if row.key else "")
+            match inquiry.ask("probe", [0, row.id, row.attempt, row.key, args], common):
+                case ["there", result, items]:
+                    adoptions[row.id] = Adoption(row.id, row.attempt, stage.run_id, result, [Item(*i) for i in items])
+                    shown = "" if result is None else f", result {result[:_SHOWN]}"
+                    diffs[row.id] = Repair("adopt", name, f"queued → completed{shown}")
+                case ["error", text, *_]:
+                    found.append(Repair("probe failed", name, text))
+        if scope.mend and adoptions:
+            done = self.ledger.do(self._adopt_and_note, list(adoptions.values()), diffs, target, at)
+            return found + [diffs[job] for job in done]
+        return found + list(diffs.values())
+
+    def _adopt_and_note(
+        self, tx: Any, adoptions: Sequence[Adoption], diffs: dict[int, Repair], target: str, at: int
+    ) -> list[int]:
+        done = adopt.adopt(tx, adoptions, by=self.by, target=target)
+        if done:
+            recover.note(tx, adoptions[0].run, at, "adopt", [diffs[job] for job in done])
+        return done
+
+    def _check(self, scope: Scope, at: int, check: str, answer: list[Any]) -> list[Repair]:
+        if answer[0] != "found":
+            return [Repair("check failed", check, answer[1])]
+        found: list[Repair] = []
+        for finding in answer[1]:
+            pipeline, subject = finding["pipeline"], finding["subject"]
+            if scope.matches(pipeline, subject):
+                target = " ".join(filter(None, (pipeline, subject))) or check
+                found.append(Repair(finding["verb"] or "look into", target, f"{check}: {finding['detail']}"))
+                if scope.mend and finding["verb"]:
+                    found += self._act(check, finding, found[-1], at)
+        return found
+
+    def _act(self, check: str, finding: dict[str, Any], said: Repair, at: int) -> list[Repair]:
+        """Mends by a verb of the mill. A subject that needs it too often is left to a person."""
+        pipeline, subject = finding["pipeline"], finding["subject"]
+        if pipeline and subject and not self.ledger.do(recover.note_check, pipeline, subject, at, said):
+            return [Repair("fail", said.target, "recovered too often within a day: left to a person")]
+        arguments = dict(finding["arguments"])
+        if finding["verb"] == "start":
+            arguments |= {"pipeline": pipeline, "subject": subject}
+        elif finding["verb"] == "enqueue":  # the next pass must not add another while the first one waits
+            arguments.setdefault("unique", f"check {check} {subject or finding['detail']}"[:200])
+        try:
+            if self.act is None:
+                raise AppError("there is no application to do it with")
+            self.act(finding["verb"], arguments)
+        except (GristmillError, TypeError) as error:
+            return [Repair("not mended", said.target, str(error))]
+        return []

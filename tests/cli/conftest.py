@@ -80,6 +80,16 @@ class Cli:
         out, err = self._capture.readouterr()
         return Result(int(str(stop.value.code)), out, err)
 
+    def sqlite(self, *statements: str) -> None:
+        """Behind the ledger's back."""
+        from gristmill.ledger.store import sqlite_module
+
+        connection = sqlite_module().connect(self.folder / "gristmill.db")
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+        connection.close()
+
     def texts(self, **files: str) -> Path:
         """A folder of texts to count."""
         folder = self.folder / "texts"

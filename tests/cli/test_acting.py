@@ -122,3 +122,59 @@ def test_subject_set_refuses_what_it_cannot_read(waiting: Cli) -> None:
         result = waiting.call(*set_, *words)
         assert result.code != 0
         assert message in result.err
+
+
+PROBED = APP.parents[1] / "apps" / "probed.py"
+
+
+def test_reconcile_asks_the_application_and_says_what_it_adopted(made: Cli) -> None:
+    scans = made.folder / "scans"
+    scans.mkdir()
+    (scans / "a").write_text("42")
+    app = ["-A", PROBED]
+    start = made.call(*app, "start", "scans", "s", "--arg", f"folder={scans}", "--arg", 'pages=["a"]')
+    assert (start.code, start.out) == (0, "1\n")
+    made.sqlite(
+        "UPDATE gm_job SET state = 2, ready = NULL, finished_at = 1",
+        "UPDATE gm_stage SET state = 3, total = 1, completed = 1, outcome = 2, closed_at = 1 WHERE name = 'find'",
+        "UPDATE gm_stage SET state = 2, total = 1, waiting_for = 0 WHERE name = 'ocr'",
+        "INSERT INTO gm_job (run_id, stage_id, key, args, task_id, queue_id, pool, priority, state, ready, created_at)"
+        " SELECT run_id, id, 'a', '{\"page\": \"a\"}', task_id, queue_id, 0, 1, 0, 1, 1 FROM gm_stage WHERE name = 'ocr'",
+    )
+    dry = made.call(*app, "reconcile", "--dry-run", "--json")
+    assert dry.json == [
+        {"what": "adopt", "target": "job 2 run 1 stage ocr key a", "detail": "queued → completed, result 42"}
+    ]
+    assert made.call("reconcile").out == "nothing to mend\n"  # without the application nobody can be asked
+    assert made.call(*app, "reconcile", "--pipeline", "other").out == "nothing to mend\n"
+    assert "1 thing mended" in made.run(*app, "reconcile", "--subject", "s", "--pipeline", "scans").out
+    job = made.call("job", "show", 2, "--json").json
+    assert (job["state"], job["result"], job["adopted"], job["attempts"][0]["outcome"]) == (
+        "completed",
+        42,
+        True,
+        "adopted",
+    )
+    assert "adopted by" in made.call("job", "show", 2).out
+    assert made.call("run", "show", 1, "--json").json["recoveries"][0]["what"] == "adopt"
+    assert "recovered: 1 time" in made.call("run", "show", 1).out
+    assert "recovered: 1 time" in made.call("subject", "show", "scans", "s").out
+
+
+def test_reconcile_as_a_loop_ends_when_it_is_told(made: Cli) -> None:
+    made.sqlite("INSERT INTO gm_worker VALUES (1, 'h', 1, 'b', '[]', 1, 'v', 0, 1, 1, 1)")
+    with made.spawn("reconcile", "--every", "0.05") as loop:
+        assert loop.stderr is not None
+        assert "mended: rescue worker 1: its lease is over" in loop.stderr.readline()
+        loop.terminate()
+        assert loop.wait(20) == 0
+    assert made.call("reconcile", "--every", "5", "--json").code == 64
+
+
+def test_a_second_reconcile_steps_aside(made: Cli) -> None:
+    from gristmill.ledger.store import Ledger
+
+    with Ledger(f"sqlite:///{made.folder}/gristmill.db").sole("reconcile"):
+        second = made.run("reconcile", "--json")
+        assert (second.code, second.json) == (0, [])
+        assert "another reconciler is at work; this one stepped aside" in second.err

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from gristmill.ledger import start, stop, subjects, workers
+from gristmill.ledger import adopt, repair, start, stop, subjects, workers
 from gristmill.ledger.claim import Lane, Origin, Want, claim
 from gristmill.ledger.emit import Emission, Item, emit
 from gristmill.ledger.exchange import Batch, exchange
@@ -85,6 +85,11 @@ VERBS: dict[str, Callable[..., Any]] = {
     "set_subject": lambda do, labels: do(subjects.set_subject, "site", "s", 5, labels, create=True, by="me"),
     "sweep": lambda do, run, stage: do(stop.sweep, run, stage),
     "rescue": lambda do, worker: do(workers.rescue, worker, True),
+    "adopt": lambda do, rows, item: do(
+        adopt.adopt, [adopt.Adoption._make([*row, [Item._make(item)]]) for row in rows], by="me", target="x"
+    ),
+    "repair_run": lambda do, run: do(repair.repair_run, run, True, 0, 5),
+    "repair_stranded": lambda do, run: do(repair.repair_stranded, run, True, 0, 5),
     "leave": lambda do, worker: do(workers.leave, worker),
 }
 

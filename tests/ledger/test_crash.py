@@ -173,7 +173,41 @@ def a_leave(play: Play) -> Scene:
     return Scene("leave", {"worker": player.id})
 
 
+def an_adoption(play: Play) -> Scene:
+    run = play.mill.start("chain", "s")
+    play.turn(play.player(), ITEMS, {})
+    rows = [[row.id, 0, run.id, "7"] for row in play.rows("SELECT id FROM gm_job WHERE state = 0")]
+    return Scene("adopt", {"rows": rows, "item": ["", None, "word"]})
+
+
+def a_repair_once_too_often(play: Play) -> Scene:
+    run, _ = fanned_out(play)
+    play.change("UPDATE gm_stage SET waiting_for = 2 WHERE name = 'total'")
+    subject = play.value("SELECT subject_id FROM gm_run")
+    for at in (3, 4):
+        play.change(f"INSERT INTO gm_recovery VALUES ({subject}, {at}, 'repair', {run}, 1, '[]')")
+    return Scene("repair_run", {"run": run}, "failed")
+
+
+def a_repair_of_a_lost_job(play: Play) -> Scene:
+    run = play.mill.start("one", "s")
+    play.change("DELETE FROM gm_job")
+    return Scene("repair_run", {"run": run.id})
+
+
+def the_begin_of_a_run_that_waits_behind_nothing(play: Play) -> Scene:
+    play.mill.start("one", "s")
+    run = play.mill.start("one", "s", if_active="wait")
+    for sql in ("DELETE FROM gm_job", "DELETE FROM gm_stage WHERE run_id < :run", "DELETE FROM gm_run WHERE id < :run"):
+        play.change(sql, run=run.id) if ":run" in sql else play.change(sql)
+    return Scene("repair_stranded", {"run": run.id})
+
+
 SCENES = [
+    an_adoption,
+    a_repair_once_too_often,
+    a_repair_of_a_lost_job,
+    the_begin_of_a_run_that_waits_behind_nothing,
     the_end_of_the_last_item,
     the_plain_completion_of_a_whole_stage,
     the_end_of_a_stage_that_needs_more,
@@ -200,7 +234,8 @@ SCENES = [
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_a_verb_that_dies_changes_all_or_nothing(opened: Open, crasher: Crasher, scene: Callable[[Play], Scene]) -> None:
-    play = opened(plan("one", work=step()), plan("site", find=step(), page=each("find"), total=step("page")))
+    chain = plan("chain", find=step(), page=each("find"), word=each("page"))
+    play = opened(chain, plan("one", work=step()), plan("site", find=step(), page=each("find"), total=step("page")))
     verb, arguments, ends = scene(play)
 
     def die(at: int) -> str:

@@ -79,25 +79,21 @@ class Place:
 
     def registry(self) -> Registry:
         """The application: as given, from the environment, from pyproject.toml, or from installed packages."""
-        from gristmill.execution.load import load_app
-
-        given = self._given()
-        if given:
-            return load_app(given)
-        found = _installed_apps()
+        found = self.registry_if_any()
         if not found.tasks:
             raise Invalid(f"no application was given; {HOW_TO_NAME_AN_APP}")
         return found
 
-    def own(self) -> list[Migrations]:
-        """The histories of the application's own tables; none, where no application was given."""
+    def registry_if_any(self) -> Registry:
+        """The same; empty, where no application was given."""
         from gristmill.execution.load import load_app
 
-        given = self._given()
-        return (load_app(given) if given else _installed_apps()).own()
+        given = self.app or os.environ.get("GRISTMILL_APP") or _app_of_project(Path.cwd())
+        return load_app(given) if given else _installed_apps()
 
-    def _given(self) -> str | None:
-        return self.app or os.environ.get("GRISTMILL_APP") or _app_of_project(Path.cwd())
+    def own(self) -> list[Migrations]:
+        """The histories of the application's own tables."""
+        return self.registry_if_any().own()
 
 
 def _app_of_project(start: Path) -> str | None:

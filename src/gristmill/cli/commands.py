@@ -10,6 +10,7 @@ from gristmill.cli import (
     db,
     doctor,
     jobs,
+    mending,
     queues,
     runs,
     signatures,
@@ -40,7 +41,7 @@ ROWS: dict[str, tuple[click.Command, ...]] = {
     "List, show, stop and retry what there is.": (subjects.subject, runs.run, jobs.job),
     "List failures by cause; retry or ignore a cause.": (signatures.error,),
     "List, pause, resume and set queues; list workers.": (queues.queue, workers.worker),
-    "Look for what should not be, and mend it; check all.": (workers.reconcile, doctor.doctor),
+    "Look for what should not be, and mend it; check all.": (mending.reconcile, doctor.doctor),
     "Write the ledger into a file; put it back.": (backups.backup, backups.restore),
     "Bring the database to the schema that this version needs.": (db.db,),
 }

@@ -15,7 +15,7 @@ from gristmill.cli.show import Column
 from gristmill.cli.values import RUN_STATE, number
 
 if TYPE_CHECKING:
-    from gristmill.model import Job, Run, Stage
+    from gristmill.model import Job, Recovery, Run, Stage
 
 _NAMED = 20  # failed items that `run show` names
 LIMIT = click.option("--limit", type=number(1, 100_000), metavar="N", default=50, help="At most so many (default: 50).")
@@ -68,10 +68,14 @@ def show_(place: Place, run: int, json_wanted: bool) -> None:
     with place.open() as mill:
         found = mill.run(run)
         failed = mill.jobs(run=run, state="failed", limit=_NAMED)
+        recoveries = mill.recoveries(run=run)
     if json_wanted:
         named = [{name: to_json(getattr(job, name)) for name in _FAILED_FIELDS} for job in failed]
-        return show.document({**to_json(found), "results": found.results, "failed_items": named})
+        return show.document(
+            {**to_json(found), "results": found.results, "failed_items": named, "recoveries": to_json(recoveries)}
+        )
     print_run(found, failed)
+    print_recoveries(recoveries)
     return None
 
 
@@ -152,6 +156,21 @@ def print_run(run: Run, failed: Sequence[Job]) -> None:
     print_stages(run)
     if failed:
         print_failed(failed, sum(stage.failed for stage in run.stages))
+
+
+def print_recoveries(recoveries: Sequence[Recovery]) -> None:
+    """What reconcile did: the newest first."""
+    if recoveries:
+        show.line()
+        show.heading(f"recovered: {show.plural(len(recoveries), 'time')}")
+        columns = [Column("when"), Column("what"), Column("things", right=True), Column("the first of them", free=True)]
+        show.table(columns, [_recovery_row(recovery) for recovery in recoveries])
+
+
+def _recovery_row(recovery: Recovery) -> list[str]:
+    first = recovery.found[0]
+    said = f"{first.what} {first.target}: {first.detail}"
+    return [show.age(recovery.at), recovery.what, show.count(recovery.items), said]
 
 
 def print_stages(run: Run) -> None:

@@ -10,7 +10,7 @@ import click
 
 from gristmill.cli import show
 from gristmill.cli.app import Group, Place, as_json, pass_place
-from gristmill.cli.runs import LIMIT, print_runs
+from gristmill.cli.runs import LIMIT, print_recoveries, print_runs
 from gristmill.cli.show import Column
 from gristmill.cli.values import RUN_STATE, duration, number
 
@@ -70,8 +70,9 @@ def show_(place: Place, pipeline: str, subject: str, json_wanted: bool) -> None:
     with place.open() as mill:
         found = mill.subject(pipeline, subject)
         runs = mill.runs(pipeline=pipeline, subject=subject, limit=_RUNS)
+        recoveries = mill.recoveries(pipeline=pipeline, subject=subject)
     if json_wanted:
-        return show.document({**_document(found), "runs": to_json(runs)})
+        return show.document({**_document(found), "runs": to_json(runs), "recoveries": to_json(recoveries)})
     show.heading(f"subject {found.id}  {found.pipeline}  {found.name}", found.state or "never run")
     show.facts(
         [
@@ -93,6 +94,7 @@ def show_(place: Place, pipeline: str, subject: str, json_wanted: bool) -> None:
     if runs:
         show.line()
         print_runs(runs)
+    print_recoveries(recoveries)
     return None
 
 

@@ -1,4 +1,4 @@
-"""`worker list` and `reconcile`."""
+"""`worker list`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gristmill.cli import show
-from gristmill.cli.app import Command, Group, Place, as_json, dry_run_option, pass_place
+from gristmill.cli.app import Group, Place, as_json, pass_place
 from gristmill.cli.show import Column
 
 if TYPE_CHECKING:
@@ -35,26 +35,6 @@ def list_(place: Place, every: bool, json_wanted: bool) -> None:
         return show.note("there were no workers yet" if every else f"no worker is running; start one with: {start}")
     print_workers(found)
     return None
-
-
-@click.command(cls=Command)
-@dry_run_option
-@click.option("--subject", metavar="NAME", help="Only this subject's runs.")
-@as_json
-@pass_place
-def reconcile(place: Place, dry_run: bool, subject: str | None, json_wanted: bool) -> None:
-    """Look for what should not be, and mend it."""
-    with place.open() as mill:
-        found = mill.reconcile(dry_run=dry_run, subject=subject)
-    if json_wanted:
-        return show.document(found)
-    if not found:
-        return show.line("nothing to mend")
-    show.table(
-        [Column("what"), Column("target", free=True), Column("detail", free=True)],
-        [[repair.what, repair.target, repair.detail] for repair in found],
-    )
-    return show.line(f"{show.plural(len(found), 'thing')} {'to mend' if dry_run else 'mended'}")
 
 
 def print_workers(workers: Sequence[Worker], indent: str = "") -> None:

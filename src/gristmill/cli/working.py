@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,10 +35,9 @@ def up(place: Place, slots: int | None, grace: float | None) -> None:
     app = place.registry()
     log_to_stderr()
     with place.open(app) as mill:
-        from gristmill.reconciler import Reconciler
-
-        worker = mill.worker(tickers=[Reconciler(mill.ledger).tick], slots=slots, grace=grace)
-        _run(worker, place, "worker for all queues and reconciler")
+        worker = mill.worker(slots=slots, grace=grace)
+        with beside(mill.reconciler().loop):
+            _run(worker, place, "worker for all queues and reconciler")
 
 
 @click.command(cls=Command, needs_app=True)
@@ -64,6 +66,19 @@ def work(
         worker = mill.worker(queues=queues, slots=slots, strict=strict or None, grace=grace)
         what = f"worker for {', '.join(queues)}" if queues else "worker for all queues"
         _run(worker, place, what, "idle" if burst else "drained" if drain else None)
+
+
+@contextmanager
+def beside(loop: Callable[[threading.Event], None]) -> Iterator[None]:
+    """A loop in a thread of its own: a worker must not wait for a slow look, nor its lease end meanwhile."""
+    stop = threading.Event()
+    thread = threading.Thread(target=loop, args=(stop,), daemon=True, name="gristmill-reconciler")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(5)
 
 
 def _run(worker: Worker, place: Place, what: str, until: Until = None) -> None:

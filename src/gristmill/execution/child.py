@@ -395,7 +395,7 @@ async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop
 # ---- starting
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Linux ends this process with its supervisor even while native code holds the interpreter."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -420,7 +420,7 @@ def main() -> None:
     # A stop is the supervisor's matter. Handlers, not SIG_IGN: programs that a job starts would inherit that.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    _die_with_parent()
+    die_with_parent()
     if os.getppid() != supervisor:
         return  # it died before we could ask to die with it
     faulthandler.enable()

@@ -104,6 +104,18 @@ def advance(tx: Tx, run: int) -> None:
     _Flow(tx, run).settle()
 
 
+def activate(tx: Tx, run: int) -> None:
+    """A waiting run, whose subject has no active one, begins."""
+    tx.run(_ACTIVATE, run=run)
+    begin(tx, run)
+
+
+def add_job(tx: Tx, run: int, stage: int) -> None:
+    """The one job of a plain stage, whose row is gone."""
+    flow = _Flow(tx, run)
+    flow.add_job(flow.stages[stage])
+
+
 def resume(tx: Tx, run: int) -> None:
     """The same for a run that something else than a verb has changed: nothing is taken for granted but the rows' states."""
     _Flow(tx, run).resume()
@@ -141,19 +153,22 @@ class _Flow:
         self.tx.run(_OPEN, stage=stage["id"], state=int(state), items=items)
         stage.update(state=state, total=stage["total"] + items)
         if not stage["each"]:
-            self.tx.run(
-                _ADD_JOB,
-                run=self.run["id"],
-                stage=stage["id"],
-                task=stage["task_id"],
-                queue=stage["queue_id"],
-                pool=stage["pool"],
-                priority=self.run["priority"],
-            )
-            self.tx.ring(stage["queue_id"])
+            self.add_job(stage)
         for follower in self._followers(stage):
             if follower["each"]:
                 self.open(follower)
+
+    def add_job(self, stage: dict[str, Any]) -> None:
+        self.tx.run(
+            _ADD_JOB,
+            run=self.run["id"],
+            stage=stage["id"],
+            task=stage["task_id"],
+            queue=stage["queue_id"],
+            pool=stage["pool"],
+            priority=self.run["priority"],
+        )
+        self.tx.ring(stage["queue_id"])
 
     def _followers(self, stage: dict[str, Any]) -> list[dict[str, Any]]:
         return [self.stages[number] for number in self.after[stage["id"]]]
@@ -235,8 +250,7 @@ class _Flow:
         self.tx.run(_LAST_GOOD_RUN if good else _LAST_BAD_RUN, run=self.run["id"])
         waiting = self.tx.value(_WAITING, subject=self.run["subject_id"])
         if waiting is not None:
-            self.tx.run(_ACTIVATE, run=waiting)
-            begin(self.tx, waiting)
+            activate(self.tx, waiting)
 
     def _final_state(self) -> State:
         target = State.COMPLETED if self.run["stop"] is None else State(self.run["stop"])

@@ -193,7 +193,9 @@ def _stage(row: Any) -> Stage:
 
 
 _JOB_COLUMNS = (
-    f"SELECT {columns(schema.job, 'j')}, g.name AS stage, s.name AS subject, t.name AS task, q.name AS queue FROM gm_job j"
+    f"SELECT {columns(schema.job, 'j')}, g.name AS stage, s.name AS subject, t.name AS task, q.name AS queue,"
+    " EXISTS (SELECT 1 FROM gm_attempt a WHERE a.job_id = j.id AND a.attempt = j.attempt AND a.outcome = 'adopted') AS adopted"
+    " FROM gm_job j"
     " JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
     " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
     " LEFT JOIN gm_subject s ON s.id = r.subject_id"
@@ -243,6 +245,7 @@ def _job(row: Any) -> Job:
         created_at=to_datetime(row.created_at),
         started_at=to_datetime(row.started_at),
         finished_at=to_datetime(row.finished_at),
+        adopted=bool(row.adopted),
     )
 
 

@@ -352,6 +352,18 @@ done = Table(
     Column("at", BigInteger, nullable=False),
 )
 
+# What reconcile did for a subject, one row per pass and kind: who needs it again and again is left to a person.
+recovery = Table(
+    "gm_recovery",
+    metadata,
+    Column("subject_id", BigInteger, ForeignKey("gm_subject.id", ondelete="CASCADE"), primary_key=True),
+    Column("at", BigInteger, primary_key=True),  # when the pass began
+    Column("what", Text, primary_key=True),  # repair, check, adopt
+    Column("run_id", BigInteger),
+    Column("items", BigInteger, nullable=False),
+    Column("detail", Text, nullable=False),
+)
+
 audit = Table(
     "gm_audit",
     metadata,

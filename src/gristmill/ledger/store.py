@@ -240,6 +240,30 @@ class Ledger:
         with _connected(self.engine, self.url) as connection, self._turn(connection):
             yield connection.connection.driver_connection
 
+    @contextlib.contextmanager
+    def sole(self, what: str) -> Iterator[bool]:
+        """Whether nobody else does `what` on this database just now. The lock is gone as soon as its holder is."""
+        if self.is_sqlite:
+            file = os.open(f"{self.path}-{what}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                yield _locked(file)
+            finally:
+                os.close(file)
+            return
+        with _connected(self.engine, self.url) as connection:
+            lock = f"advisory_lock(hashtext('gristmill {what}'))"
+            session = connection.execution_options(isolation_level="AUTOCOMMIT")
+            try:
+                mine = bool(session.exec_driver_sql(f"SELECT pg_try_{lock}").scalar())
+            except exc.DBAPIError as error:
+                raise _explained(error, self.url) from error
+            try:
+                yield mine
+            finally:
+                if mine:
+                    with contextlib.suppress(exc.DBAPIError):  # it is lost with the connection anyway
+                        session.exec_driver_sql(f"SELECT pg_{lock.replace('lock', 'unlock', 1)}")
+
     def check_schema(self) -> None:
         """Refuses a database whose schema this code cannot use, with the command that mends it."""
         found = self.revision()
@@ -331,6 +355,14 @@ def _explained(error: exc.DBAPIError, url: URL) -> DatabaseError:
     if error.connection_invalidated or (isinstance(error, exc.OperationalError | exc.InterfaceError) and not too_much):
         return Unavailable(message)
     return DatabaseError(message)
+
+
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _rollback(connection: Connection) -> None:

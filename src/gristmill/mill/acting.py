@@ -14,14 +14,14 @@ from gristmill.errors import Invalid, did_you_mean
 from gristmill.mill.lazy import lazy
 from gristmill.mill.reading import Reading
 from gristmill.mill.values import delay_of, labels_of, name_of, who
-from gristmill.model import Job, Repair, RetriedError, Run, Subject
+from gristmill.model import Job, RetriedError, Run, Subject
 from gristmill.pipeline import Pipeline, check_name
 
 if TYPE_CHECKING:
-    from gristmill import housekeeping, reconciler
+    from gristmill import housekeeping
     from gristmill.ledger import names, queues, signatures, stop, subjects
 else:
-    housekeeping, reconciler = lazy("gristmill", "housekeeping", "reconciler")
+    (housekeeping,) = lazy("gristmill", "housekeeping")
     names, queues, signatures, stop, subjects = lazy("gristmill.ledger", "names", "queues", "signatures", "stop", "subjects")
 
 _RETRY_BATCH = 500  # jobs that are requeued in one transaction: the runs of all of them are locked meanwhile
@@ -108,7 +108,3 @@ class Acting(Reading):
             subjects.set_subject, flow, name, gap, labels_of(labels), create=flow in self.registry.pipelines, by=by or who()
         )
         return self.subject(flow, name)
-
-    def reconcile(self, *, dry_run: bool = False, subject: str | None = None) -> list[Repair]:
-        """Looks for what should not be and mends it; `dry_run` only says what it would do."""
-        return reconciler.Reconciler(self.ledger).run(mend=not dry_run, subject=subject)

@@ -378,6 +378,17 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("subject_id", "stage", "key"),
     )
     op.create_table(
+        "gm_recovery",
+        sa.Column("subject_id", sa.BigInteger(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("what", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.BigInteger(), nullable=True),
+        sa.Column("items", sa.BigInteger(), nullable=False),
+        sa.Column("detail", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["subject_id"], ["gm_subject.id"], ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("subject_id", "at", "what"),
+    )
+    op.create_table(
         "gm_edge",
         sa.Column("upstream_id", sa.BigInteger(), nullable=False),
         sa.Column("downstream_id", sa.BigInteger(), nullable=False),
@@ -393,6 +404,7 @@ def downgrade() -> None:
     for name in reversed(_views()):
         op.execute(f"DROP VIEW {name}")
     op.drop_table("gm_edge")
+    op.drop_table("gm_recovery")
     op.drop_table("gm_done")
     op.drop_table("gm_stage")
     op.drop_index(

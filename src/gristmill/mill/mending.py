@@ -1,0 +1,66 @@
+"""Mending: what should not be is looked for, and made right."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from gristmill.application import VERBS
+from gristmill.errors import Invalid
+from gristmill.mill.acting import Acting
+from gristmill.mill.asking import Asking
+from gristmill.mill.lazy import lazy
+from gristmill.mill.values import delay_of, name_of, who
+from gristmill.model import Recovery, Repair
+from gristmill.pipeline import Pipeline, Stage
+
+if TYPE_CHECKING:
+    from gristmill import reconciler as reconciling
+    from gristmill.ledger import recover
+else:
+    (reconciling,) = lazy("gristmill", "reconciler")
+    (recover,) = lazy("gristmill.ledger", "recover")
+
+
+class Mending(Asking, Acting):
+    def reconcile(
+        self,
+        *,
+        dry_run: bool = False,
+        subject: str | None = None,
+        pipeline: Pipeline | str | None = None,
+        threshold: float | timedelta = 0,
+    ) -> list[Repair]:
+        """Looks for what should not be and mends it; `dry_run` only says what it would do.
+
+        `threshold`: leaves alone what has changed within so many seconds. Nothing, while another reconciler is at work.
+        """
+        reconciler = self.reconciler(dry_run=dry_run, subject=subject, pipeline=pipeline, threshold=threshold)
+        return reconciler.run() or []
+
+    def reconciler(
+        self,
+        *,
+        dry_run: bool = False,
+        subject: str | None = None,
+        pipeline: Pipeline | str | None = None,
+        threshold: float | timedelta = 0,
+    ) -> reconciling.Reconciler:
+        """The same as an object: `run()` says None if it stepped aside, `loop(event)` goes on until that is set."""
+        flow = None if pipeline is None else name_of(pipeline)
+        scope = reconciling.Scope(not dry_run, subject, flow, delay_of(threshold, "threshold"))
+        stages = [task for task in self.registry.tasks.values() if isinstance(task, Stage)]
+        asks = bool(self.registry.checks) or any(stage.there for stage in stages)
+        return reconciling.Reconciler(self.ledger, scope, self.registry.sources() if asks else (), self._mend_by, who())
+
+    def recoveries(
+        self, *, run: int | None = None, pipeline: Pipeline | str | None = None, subject: str | None = None, limit: int = 20
+    ) -> list[Recovery]:
+        """What reconcile did for a run, or for a subject of a pipeline, newest first."""
+        flow = None if pipeline is None else name_of(pipeline)
+        return self._read(recover.recoveries, run=run, pipeline=flow, subject=subject, most=limit)
+
+    def _mend_by(self, verb: str, arguments: dict[str, Any]) -> None:
+        if verb not in VERBS:
+            raise Invalid(f"a finding cannot be mended by {verb!r}")
+        getattr(self, verb)(**arguments)

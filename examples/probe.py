@@ -37,16 +37,13 @@ def is_there(ctx: Context) -> int | None:
 if __name__ == "__main__":
     with Mill.open("sqlite:///probe.db", album) as mill:
         run = mill.start(album, "summer", args={"names": ["a.jpg", "b.jpg"]})
-        mill.set_queue("shrink", create=True)
-        mill.pause("shrink")
-        mill.work(until="drained", slots=1, queues=["default"])
+        mill.work(until="drained", slots=1, queues=["default"])  # found, not shrunk
         Path("small-b.jpg").write_text("abc")
 
         for repair in mill.reconcile(dry_run=True):
             print(f"would {repair.what}: {repair.detail}")
         print("mended:", len(mill.reconcile()))
 
-        mill.resume("shrink")
         mill.work(until="drained", slots=1)
         for job in sorted(mill.jobs(run=run.id, stage="shrink"), key=lambda job: job.key or ""):
             print(job.key, job.result, job.adopted)

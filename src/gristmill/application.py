@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,38 @@ class Migrations:
     @property
     def version_table(self) -> str:
         return f"{self.name}_version"
+
+
+_STATEMENT = re.compile(r"\s*(with|insert|update|delete)\b", re.IGNORECASE)
+_WITH = re.compile(r"\s*with\s+(recursive\s+)?", re.IGNORECASE)
+
+
+def statements_of(given: str | Sequence[str] | None, where: str) -> tuple[str, ...]:
+    """What was declared as `on_terminal`: statements about a table `jobs`. They are kept as text, for others to run."""
+    if given is None:
+        return ()
+    found: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
+    for sql in found:
+        if not isinstance(sql, str) or not _STATEMENT.match(sql):
+            raise Invalid(
+                f"{where}: on_terminal is SQL text (INSERT, UPDATE, DELETE; or a list of these), not {sql!r:.60}:"
+                " it runs where your code is not loaded"
+            )
+        if not re.search(r"\bjobs\b", sql):
+            raise Invalid(f"{where}: on_terminal must be about the jobs that ended, a table named jobs: {sql!r:.60}")
+        if ";" in sql.rstrip("; \n"):
+            raise Invalid(f"{where}: on_terminal has one statement in a text, without ';': give a list of several")
+        if re.search(r"\bgm_", sql):
+            raise Invalid(f"{where}: on_terminal is for your own tables, not for the ledger's (gm_…): {sql!r:.60}")
+    return tuple(sql.strip("; \n") for sql in found)
+
+
+def with_jobs(statement: str, query: str) -> str:
+    """The statement with the query as its table `jobs`."""
+    begins = _WITH.match(statement)
+    if begins is None:
+        return f"WITH jobs AS ({query}) {statement}"
+    return f"WITH {begins[1] or ''}jobs AS ({query}), {statement[begins.end() :]}"
 
 
 class Finding:

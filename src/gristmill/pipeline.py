@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
-from gristmill.application import Check, Migrations
+from gristmill.application import Check, Migrations, statements_of
 from gristmill.binding import Parameters
 from gristmill.errors import Invalid, did_you_mean
 from gristmill.retry import Retries
@@ -69,6 +69,7 @@ class Task(Generic[P, R]):
         formerly: Sequence[str] = (),
         when: Callable[..., object] | None = None,
         within: float | None = None,
+        on_terminal: str | Sequence[str] | None = None,
     ) -> None:
         if not callable(fn):
             raise Invalid(f"a task is made from a function, not from {fn!r}")
@@ -86,6 +87,7 @@ class Task(Generic[P, R]):
         self.parameters = Parameters(fn, f"task {name!r}")
         self.when = None if when is None else _condition(when, f"task {name!r}", "when=…")
         self.within = check_timeout(within, f"task {name!r}", "within")
+        self.on_terminal = statements_of(on_terminal, f"task {name!r}")
         update_wrapper(self, fn)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -96,12 +98,13 @@ class Task(Generic[P, R]):
 
     def spec(self, *, timeout: float | None = None, retries: Retries | None = None) -> dict[str, Any]:
         """What a worker must know to run a job of this task without importing it. Stored once, not per job."""
-        return {
+        spec = {
             "timeout": self.timeout if timeout is None else timeout,
             "retries": (self.retries if retries is None else retries).to_json(),
             "memory_mib": self.memory_mib,
             "async": self.is_async,
         }
+        return {**spec, "on_terminal": self.on_terminal} if self.on_terminal else spec
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,7 @@ class Stage(Task[P, R]):
         self.stage_name = stage_name
         self.after = tuple(after)
         self.each = each
+        self.on_terminal = (*pipeline.on_terminal, *self.on_terminal)
         self.need = Need.of(need, f"stage {stage_name!r}")
         self.gate = gate
         self.there: Condition | None = None
@@ -177,10 +181,11 @@ After = Stage[Any, Any] | str
 
 
 class Pipeline:
-    """Named stages and the order between them."""
+    """Named stages and the order between them. `on_terminal`: SQL that runs with the end of each of its jobs."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, on_terminal: str | Sequence[str] | None = None) -> None:
         self.name = check_name(name, "pipeline")
+        self.on_terminal = statements_of(on_terminal, f"pipeline {name!r}")
         self.stages: dict[str, Stage[Any, Any]] = {}
 
     def __repr__(self) -> str:
@@ -205,6 +210,7 @@ class Pipeline:
         formerly: Sequence[str] = (),
         when: Callable[..., object] | None = None,
         within: float | None = None,
+        on_terminal: str | Sequence[str] | None = None,
     ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 
     def stage(
@@ -222,7 +228,8 @@ class Pipeline:
 
         `need`: how much success it takes for the run to go on: a count (`2`) or a share (`0.5`);
         by default one item, if there were any. `when`: a function of the context and of arguments; where it says no, the
-        job ends `skipped`. `within`: skipped too if it was not started within so many seconds.
+        job ends `skipped`. `within`: skipped too if it was not started within so many seconds. `on_terminal`: SQL about
+        the table `jobs`, run in every transaction that ends jobs of it.
         """
 
         def decorate(fn: Callable[..., Any]) -> Stage[Any, Any]:
@@ -341,6 +348,7 @@ def task(
     formerly: Sequence[str] = (),
     when: Callable[..., object] | None = None,
     within: float | None = None,
+    on_terminal: str | Sequence[str] | None = None,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
 

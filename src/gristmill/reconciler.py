@@ -18,7 +18,7 @@ from gristmill.errors import AppError, DatabaseError, GristmillError, Refused
 from gristmill.execution.inquiry import Inquiry
 from gristmill.housekeeping import sweep_run
 from gristmill.identity import gone, host
-from gristmill.ledger import adopt, read, recover, repair, stop, workers
+from gristmill.ledger import adopt, moment, read, recover, repair, stop, workers
 from gristmill.ledger.adopt import Adoption
 from gristmill.ledger.emit import Item
 from gristmill.ledger.store import Ledger
@@ -108,6 +108,7 @@ class Reconciler:
             found += self._workers(scope.mend)
             found += self._repair_jobs(repair.repair_orphans, scope)
             found += self._repair_jobs(repair.repair_line, scope)
+            found += self._moments(scope.mend)
         with self.ledger.reading() as tx:
             stranded = repair.stranded_runs(tx, scope.subject, scope.pipeline)
             runs = repair.active_runs(tx, scope.subject, scope.pipeline)
@@ -145,6 +146,19 @@ class Reconciler:
             more = self.ledger.do(verb, True, scope.quiet)
             mended = mended + more
         return mended
+
+    def _moments(self, mend: bool) -> list[Repair]:
+        """What applications declared for the end of their jobs, and failed then."""
+        with self.ledger.reading() as tx:
+            missed = moment.missed(tx)
+        if not missed or not mend:
+            return [Repair("on_terminal", f"job {job}", error) for job, error in missed]
+        found: list[Repair] = []
+        after: int | None = 0
+        while after is not None:
+            after, some = self.ledger.do(moment.catch_up, after)
+            found += some
+        return found
 
     def _workers(self, mend: bool) -> list[Repair]:
         with self.ledger.reading() as tx:

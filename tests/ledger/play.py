@@ -22,6 +22,7 @@ from gristmill.ledger.claim import Claimed, Kind, Lane, Origin, Want, claim
 from gristmill.ledger.emit import Emission, Item, SomeTwice
 from gristmill.ledger.exchange import Batch, Exchanged, exchange
 from gristmill.ledger.finish import Completed, Outcome, SomeRefused, Verdict, finish
+from gristmill.ledger.moment import Ended
 from gristmill.ledger.workers import Registration
 from gristmill.model import Run
 
@@ -92,7 +93,7 @@ def plain(*jobs: Claimed, result: str | None = None) -> Completed:
     """Plain completions, in the short form that workers use for nearly every job."""
     rows = [(job.id, job.attempt, result, 0) for job in jobs]
     unique = [job.id for job in jobs if job.kind.unique_scope is not None]
-    return Completed(rows, [job.kind.origin for job in jobs], unique)
+    return Completed(rows, [job.kind.origin for job in jobs], unique, [Ended(job.id, job.task_id) for job in jobs])
 
 
 class Player:

@@ -6,6 +6,7 @@ GRISTMILL_EXAMPLES=2000 pytest tests/ledger/test_machine.py     looks much longe
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -36,6 +37,9 @@ PIPELINES = [
     plan("join", a=step(need=0), b=step(), both=each("a", "b"), deep=each("both", need=0), end=step("deep", "b")),
     plan("gated", work=step(need=0), ok=gate("work", retries=SOME), after=step("work"), last=step("after", "ok")),
 ]
+for pipeline in PIPELINES:
+    for stage in pipeline.stages.values():
+        stage.on_terminal = ("INSERT INTO told SELECT id, state FROM jobs",)
 WHICH = st.integers(0, 30)  # the one to take, of however many there are
 SUBJECTS = st.sampled_from(["s", "t"])
 VERDICTS = st.sampled_from(list(Verdict))
@@ -56,6 +60,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.held: list[tuple[Player, Claimed]] = []
         self.past: list[tuple[Player, Claimed]] = []  # what some worker once held and may still believe to hold
         self.requeued: set[int] = set()
+        self.ever_requeued: set[int] = set()
         self.jobs: dict[int, Any] = {}
         self.runs: dict[int, Any] = {}
         self.stages: dict[int, Any] = {}
@@ -64,6 +69,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def begin(self, one: int, other: int) -> None:
         """An empty ledger, two workers and two runs: an example without work shows nothing."""
         empty(self.play.ledger)
+        self.play.change("DELETE FROM told")
         self.play.mill._queue_ids.clear()
         self.play.mill._task_ids.clear()
         self.players = [self.play.player() for _ in range(2)]
@@ -291,7 +297,18 @@ class LedgerMachine(RuleBasedStateMachine):
             assert stages[number].state >= stage.state
             assert stages[number].waiting_for <= stage.waiting_for
         self.jobs, self.runs, self.stages = jobs, runs, stages
+        self.ever_requeued |= self.requeued
         self.requeued.clear()
+        self.application_was_told_of_every_end()
+
+    def application_was_told_of_every_end(self) -> None:
+        told = Counter((row.job, row.state) for row in self.play.rows("SELECT job, state FROM told"))
+        for number, job in self.jobs.items():
+            over = {(number, State(job.state).word): 1} if job.run_id is not None and job.state in TERMINAL else {}
+            if number in self.ever_requeued:
+                assert told.keys() >= over.keys()
+            else:
+                assert {end: n for end, n in told.items() if end[0] == number} == over
 
     @invariant()
     def what_workers_hold_is_theirs(self) -> None:
@@ -327,6 +344,7 @@ def ended(job: Any) -> tuple[Any, ...]:
 def test_no_sequence_of_verbs_breaks_an_invariant(database_url: str) -> None:
     by_default = 60 if database_url.startswith("sqlite") else 12
     play = Play(database_url, PIPELINES)
+    play.change("CREATE TABLE told (job bigint, state text)")
     try:
         run_state_machine_as_test(
             lambda: LedgerMachine(play),  # type: ignore[arg-type]  # it only calls it
@@ -337,4 +355,5 @@ def test_no_sequence_of_verbs_breaks_an_invariant(database_url: str) -> None:
             ),
         )
     finally:
+        play.change("DROP TABLE told")
         play.close()

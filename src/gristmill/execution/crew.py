@@ -22,6 +22,7 @@ from gristmill.ledger.claim import Claimed, Kind
 from gristmill.ledger.emit import Emission, Refusal
 from gristmill.ledger.exchange import Batch, refused
 from gristmill.ledger.finish import Outcome, Verdict
+from gristmill.ledger.moment import Ended
 from gristmill.settings import WorkerSettings
 
 _ASYNC_GRACE = 2.0  # seconds that a cancelled coroutine gets before its whole process is killed
@@ -234,6 +235,9 @@ class Crew:
         self.batch.completed.origins += [job.kind.origin for job, _, _ in held]
         if child.unique:
             self.batch.completed.unique += [job.id for job, _, _ in held if job.kind.unique_scope is not None]
+        if watched := self.known.watched:
+            ends = [Ended(job.id, job.kind.task_id) for job, _, _ in held if job.kind.task_id in watched]
+            self.batch.completed.watched += ends
         for claim, number in Counter(map(itemgetter(1), held)).items():
             self._ended(claim, number)
 

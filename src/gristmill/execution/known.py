@@ -30,6 +30,7 @@ class Knowledge:
     tasks: dict[int, TaskInfo] = field(default_factory=dict)
     runs: dict[int, RunInfo] = field(default_factory=dict)
     stages: dict[int, StageInfo] = field(default_factory=dict)
+    watched: set[int] = field(default_factory=set)  # tasks that have an `on_terminal`
 
     def meet(self, tx: Tx, kinds: Collection[Kind]) -> None:
         """Reads what is not known yet about jobs of these kinds."""
@@ -38,6 +39,7 @@ class Knowledge:
         stages = stages_of(kinds) - self.stages.keys()
         if tasks:
             self.tasks.update(read.task_infos(tx, tasks))
+            self.watched.update(task for task in tasks if "on_terminal" in self.tasks[task].spec)
         if stages:
             self.stages.update(read.stage_infos(tx, stages))
         if runs:

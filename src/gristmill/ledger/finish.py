@@ -21,6 +21,7 @@ from gristmill.ledger import flow
 from gristmill.ledger.claim import FREE_KEYS, Origin
 from gristmill.ledger.done import remember
 from gristmill.ledger.hold import hold
+from gristmill.ledger.moment import Ended, moment
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.retry import Failure, Retries, delay_after
@@ -81,6 +82,7 @@ class Completed:
     rows: list[CompletedRow] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     unique: list[int] = field(default_factory=list)  # the jobs among them that have a unique key, which ends with them
+    watched: list[Ended] = field(default_factory=list)  # the jobs among them whose task has an `on_terminal`
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -89,6 +91,7 @@ class Completed:
         self.rows += other.rows
         self.origins += other.origins
         self.unique += other.unique
+        self.watched += other.watched
 
     def spelled_out(self) -> list[Outcome]:
         pairs = zip(self.rows, self.origins, strict=True)
@@ -130,7 +133,8 @@ _END = Sql(
     " timeouts = timeouts + f.t, losses = losses + f.l, worker_id = NULL, unique_key = NULL, cancel = {false},"
     " started_at = CASE WHEN f.ran > 0 THEN {now} - f.ran ELSE started_at END, finished_at = {now}"
     " FROM {rows f: job bigint, number int, target smallint, outcome text, ran bigint, done text, said text, kind text,"
-    f" e smallint, c smallint, t smallint, l smallint, mark text}} WHERE {_FENCE} RETURNING gm_job.id, stage_id, state"
+    f" e smallint, c smallint, t smallint, l smallint, mark text}} WHERE {_FENCE}"
+    " RETURNING gm_job.id, stage_id, state, task_id"
 )
 _COMPLETE = Sql(  # the same for the plain case, which is nearly every job: four values a row instead of twelve
     f"UPDATE gm_job SET state = {State.COMPLETED:d}, result = f.outcome, worker_id = NULL,"
@@ -211,8 +215,10 @@ def settle(
     runs = flow.lock_runs(tx, runs_of(outcomes, completed)) if runs is None else runs
     begin_runs(tx, [run.id for run in runs.values() if run.state == State.QUEUED])
     changes: Counter[flow.Change] = _complete(tx, worker, completed) if completed else Counter()
-    refused = _settle_others(tx, worker, outcomes, runs, changes) if outcomes else []
+    ended = list(completed.watched) if completed else []
+    refused = _settle_others(tx, worker, outcomes, runs, changes, ended) if outcomes else []
     flow.tally(tx, changes)
+    moment(tx, ended)
     return refused
 
 
@@ -249,14 +255,20 @@ def _portions(rows: Sequence[_R], result: int) -> Iterator[Sequence[_R]]:
 
 
 def _settle_others(
-    tx: Tx, worker: int, outcomes: Sequence[Outcome], runs: flow.LockedRuns, changes: Counter[flow.Change]
+    tx: Tx,
+    worker: int,
+    outcomes: Sequence[Outcome],
+    runs: flow.LockedRuns,
+    changes: Counter[flow.Change],
+    over: list[Ended],
 ) -> list[int]:
     marks = {o.job: fingerprint(_kind(o), o.reason, o.traceback) for o in outcomes if o.verdict in _FAILED}
     ended, back = _decide(tx, outcomes, runs, marks)
     done: set[int] = set()
     for rows in _portions(ended, 3) if ended else ():
-        for job, stage, state in tx.all(_END, worker=worker, f=rows):
+        for job, stage, state, task in tx.all(_END, worker=worker, f=rows):
             done.add(job)
+            over.append(Ended(job, task))
             if stage is not None:
                 changes[flow.Change(stage, state)] += 1
     for job, queue, run_at in tx.all(_BACK, worker=worker, f=back) if back else ():

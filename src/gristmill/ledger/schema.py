@@ -364,6 +364,15 @@ recovery = Table(
     Column("detail", Text, nullable=False),
 )
 
+# Jobs whose task's `on_terminal` failed when they ended: tried again by the reconciler.
+missed = Table(
+    "gm_missed",
+    metadata,
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),  # when the job ended: if it has ended anew since, this is moot
+    Column("error", Text, nullable=False),
+)
+
 audit = Table(
     "gm_audit",
     metadata,

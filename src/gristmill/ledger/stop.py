@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -10,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gristmill.errors import NotFound, Refused
 from gristmill.ledger import done, flow
+from gristmill.ledger.moment import Ended, moment
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.start import TWIN
 from gristmill.ledger.store import Tx
@@ -23,13 +25,13 @@ _SWEEP = Sql(
     f"UPDATE gm_job SET state = {State.CANCELLED:d}, ready = NULL, run_at = NULL, unique_key = NULL, finished_at = {{now}},"
     " error = :reason WHERE id {one_of SELECT id FROM gm_job WHERE stage_id = :stage AND key >= :first"
     " AND (CAST(:last AS text) IS NULL OR key < :last)"
-    f" AND state = {State.QUEUED:d} {{skip}}}} RETURNING stage_id, state"
+    f" AND state = {State.QUEUED:d} {{skip}}}} RETURNING stage_id, state, id, task_id"
 )
 _JOB = Sql("SELECT id, run_id, stage_id, state, run_at, queue_id FROM gm_job WHERE id = :job")
 _LOCK_JOB = Sql("SELECT state, stage_id, unique_name FROM gm_job WHERE id = :job {lock}")
 _CANCEL_QUEUED = Sql(
     f"UPDATE gm_job SET state = {State.CANCELLED:d}, ready = NULL, run_at = NULL, unique_key = NULL, finished_at = {{now}},"
-    f" error = :reason WHERE id = :job AND state = {State.QUEUED:d} RETURNING stage_id, state"
+    f" error = :reason WHERE id = :job AND state = {State.QUEUED:d} RETURNING stage_id, state, id, task_id"
 )
 _ASK_CANCEL = Sql(f"UPDATE gm_job SET cancel = {{true}} WHERE id = :job AND state = {State.IN_PROGRESS:d}")
 _NOW = Sql(
@@ -104,7 +106,7 @@ def sweep(tx: Tx, run: int, stage: int, first: str = "", most: int = 1000) -> st
     following: str | None = tx.value(_NEXT_KEYS, stage=stage, after=first, most=most)
     reason = row.error or row.reason or "the run was stopped"
     changed = tx.all(_SWEEP, stage=stage, first=first, last=following, reason=reason)
-    flow.tally(tx, Counter(flow.Change(*change) for change in changed))
+    _over(tx, changed)
     return following
 
 
@@ -122,8 +124,14 @@ def cancel_job(tx: Tx, job: int, *, by: str, reason: str | None = None) -> State
         current = tx.one(_JOB, job=job)
         raise Refused(f"job {job} is {State(current.state).word if current else 'gone'} already")
     audit(tx, by, "job.cancel", f"job {job}", reason=reason)
-    flow.tally(tx, Counter(flow.Change(*change) for change in changed if change.stage_id is not None))
+    _over(tx, changed)
     return was
+
+
+def _over(tx: Tx, changed: Sequence[Any]) -> None:
+    """What follows from jobs that ended without a worker: (stage, state, job, task) of each."""
+    flow.tally(tx, Counter(flow.Change(stage, state) for stage, state, _, _ in changed if stage is not None))
+    moment(tx, [Ended(job, task) for _, _, job, task in changed])
 
 
 def requeue_job(tx: Tx, job: int, *, by: str) -> None:

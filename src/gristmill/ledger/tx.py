@@ -173,6 +173,9 @@ class GuestTx(Tx):
             given["now"] = self.now
         return self.connection.execute(text(compiled.named), compiled.parameters(given))
 
+    def script(self, statements: str) -> None:
+        self.connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
+
     def all(self, sql: Sql, **given: Any) -> list[Any]:
         rows: list[Any] = self.execute(sql, **given).all()
         return rows

@@ -378,6 +378,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("subject_id", "stage", "key"),
     )
     op.create_table(
+        "gm_missed",
+        sa.Column("job_id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("error", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("job_id"),
+    )
+    op.create_table(
         "gm_recovery",
         sa.Column("subject_id", sa.BigInteger(), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
@@ -405,6 +412,7 @@ def downgrade() -> None:
         op.execute(f"DROP VIEW {name}")
     op.drop_table("gm_edge")
     op.drop_table("gm_recovery")
+    op.drop_table("gm_missed")
     op.drop_table("gm_done")
     op.drop_table("gm_stage")
     op.drop_index(

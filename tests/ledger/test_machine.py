@@ -27,6 +27,7 @@ from gristmill.states import SUCCESS, TERMINAL, State
 from tests.ledger import invariants
 from tests.ledger.conftest import empty
 from tests.ledger.play import Play, Player, each, end, gate, plain, plan, solo, step
+from tests.ledger.test_moment import make
 
 T = TypeVar("T")
 EXAMPLES = int(os.environ.get("GRISTMILL_EXAMPLES", "0"))
@@ -344,7 +345,7 @@ def ended(job: Any) -> tuple[Any, ...]:
 def test_no_sequence_of_verbs_breaks_an_invariant(database_url: str) -> None:
     by_default = 60 if database_url.startswith("sqlite") else 12
     play = Play(database_url, PIPELINES)
-    play.change("CREATE TABLE told (job bigint, state text)")
+    make(play, "told", "job bigint, state text")
     try:
         run_state_machine_as_test(
             lambda: LedgerMachine(play),  # type: ignore[arg-type]  # it only calls it
@@ -355,5 +356,5 @@ def test_no_sequence_of_verbs_breaks_an_invariant(database_url: str) -> None:
             ),
         )
     finally:
-        play.change("DROP TABLE told")
+        empty(play.ledger, "DROP TABLE told")
         play.close()

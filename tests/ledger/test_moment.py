@@ -14,7 +14,7 @@ from gristmill.ledger.adopt import Adoption
 from gristmill.ledger.finish import Verdict
 from gristmill.ledger.own import finish_own, lock_own
 from gristmill.pipeline import Task
-from tests.ledger.conftest import Open
+from tests.ledger.conftest import Open, empty
 from tests.ledger.play import Play, end, plan, step
 
 LOG = "INSERT INTO ended (job, task, key, subject, state, result) SELECT id, task, key, subject, state, result FROM jobs"
@@ -42,15 +42,21 @@ def moments(opened: Open) -> Iterator[Callable[..., Play]]:
     def open_play(statements: Any = (LOG, NOTE)) -> Play:
         play = opened(*watched(statements))
         if not plays:
-            play.change("CREATE TABLE ended (job bigint, task text, key text, subject text, state text, result text)")
-            play.change("CREATE TABLE tally (n int)")
+            make(play, "ended", "job bigint, task text, key text, subject text, state text, result text")
+            make(play, "tally", "n int")
             play.change("INSERT INTO tally VALUES (0)")
         plays.append(play)
         return play
 
     yield open_play
     for name in ("ended", "tally"):
-        plays[0].change(f"DROP TABLE IF EXISTS {name}")
+        empty(plays[0].ledger, f"DROP TABLE IF EXISTS {name}")
+
+
+def make(play: Play, name: str, columns: str) -> None:
+    """A table of the application's. Workers may use it, but only the owner may make it."""
+    allowed = "" if play.ledger.is_sqlite else f";GRANT ALL ON {name} TO PUBLIC"
+    empty(play.ledger, f"CREATE TABLE {name} ({columns}){allowed}")
 
 
 def seen(play: Play) -> Counter[tuple[str, str]]:
@@ -167,9 +173,8 @@ def test_an_end_in_the_applications_own_transaction(moments: Callable[..., Play]
 
     def finish(job: Any, undo: bool = False) -> None:
         with play.mill.transaction() as connection:
-            worker = play.ledger.join(connection, lock_own, job.id, job.attempt)
-            assert worker is not None
-            play.ledger.join(connection, finish_own, worker, end(job))
+            assert play.ledger.join(connection, lock_own, player.id, job.id, job.attempt)
+            play.ledger.join(connection, finish_own, player.id, end(job))
             if undo:
                 raise KeyError
 
@@ -197,18 +202,18 @@ def test_a_statement_that_fails_is_undone_alone_and_tried_again_by_reconcile(
     assert [repair.what for repair in missed] == ["on_terminal"] * 3
     assert all("elsewhere" in repair.detail for repair in missed)
     assert [repair.what for repair in play.mill.reconcile()] == ["not mended"] * 3
-    play.change("CREATE TABLE elsewhere (id bigint)")
+    make(play, "elsewhere", "id bigint")
     try:
         assert [repair.what for repair in play.mill.reconcile()] == ["on_terminal"] * 3
         assert seen(play) == {("a", "failed"): 1, ("b", "completed"): 1, ("flow.find", "completed"): 1}
         assert play.mill.reconcile() == []
     finally:
-        play.change("DROP TABLE elsewhere")
+        empty(play.ledger, "DROP TABLE elsewhere")
 
 
 def test_one_job_that_breaks_it_does_not_hold_up_the_others(moments: Callable[..., Play]) -> None:
     play = moments(LOG)
-    play.change("CREATE UNIQUE INDEX one_of_each ON ended (key)")
+    empty(play.ledger, "CREATE UNIQUE INDEX one_of_each ON ended (key)")
     play.change("INSERT INTO ended (key) VALUES ('b')")
     play.mill.start("flow", "s")
     play.drain(items={"find": list("abc")})
@@ -235,10 +240,10 @@ def test_what_failed_is_tried_again_as_the_newest_code_says_it(moments: Callable
 def test_what_has_ended_anew_since_is_not_told_twice(moments: Callable[..., Play]) -> None:
     play = moments(LOG)
     job = play.mill.enqueue("alone")
-    play.change("ALTER TABLE ended RENAME TO away")
+    empty(play.ledger, "ALTER TABLE ended RENAME TO away")
     player = play.player()
     player.end(player.take_one(), Verdict.PERMANENT)
-    play.change("ALTER TABLE away RENAME TO ended")
+    empty(play.ledger, "ALTER TABLE away RENAME TO ended")
     play.mill.retry_job(job.id)
     assert play.mill.reconcile() == []
     play.clock.advance(1)

@@ -21,8 +21,9 @@ from gristmill.ledger.store import Ledger
 from gristmill.model import Repair
 from tests.apps import probed
 from tests.ledger import invariants
-from tests.ledger.conftest import Open
+from tests.ledger.conftest import Open, empty
 from tests.ledger.play import Play, each, plan, step
+from tests.ledger.test_moment import make
 from tests.ledger.test_repair import half_done, site
 
 
@@ -349,7 +350,7 @@ def test_the_loop_asks_once_about_what_was_tried_before(scanning: Shelf) -> None
 
 def test_checks_are_listed_and_mended_by_verbs(scanning: Shelf, clock: FrozenClock) -> None:
     play = scanning()
-    play.change("CREATE TABLE wish (subject text, verb text)")
+    make(play, "wish", "subject text, verb text")
     try:
         play.change("INSERT INTO wish VALUES ('a', 'enqueue'), ('b', 'start'), ('c', 'look'), ('d', 'retry')")
         would = [(r.what, r.target, r.detail) for r in play.mill.reconcile(dry_run=True)]
@@ -377,7 +378,7 @@ def test_checks_are_listed_and_mended_by_verbs(scanning: Shelf, clock: FrozenClo
             (r.what, r.target, r.detail) for r in play.mill.reconcile(dry_run=True)
         ]
     finally:
-        play.change("DROP TABLE wish")
+        empty(play.ledger, "DROP TABLE wish")
 
 
 def test_what_cannot_be_a_probe_a_check_or_a_finding_is_refused() -> None:

@@ -36,6 +36,8 @@ _TEXT = 500
 class Host:
     """What a context needs from its process."""
 
+    worker = 0  # nobody's: nothing can be finished from here
+
     def __init__(self, database: str) -> None:
         self._database = database
         self._ledger: Ledger | None = None

@@ -89,12 +89,19 @@ def _perform(tx: Tx, statements: Sequence[str], jobs: Sequence[int]) -> str | No
     return None
 
 
+_SEEN = (
+    *("id", "run_id", "stage", "key", "task", "queue", "state", "priority", "attempt", "args", "result", "progress"),
+    *("error", "error_class", "fingerprint", "created_at", "started_at", "finished_at"),
+)
+_COLUMNS = ", ".join(f"v.{column}" for column in _SEEN)
+
+
 def _relation(dialect: str, jobs: Sequence[int]) -> str:
     """The jobs as a query, their ids written out: the application's text may hold anything that looks like a parameter."""
     ids = ",".join(map(str, jobs))
     these = f"IN (SELECT value FROM json_each('[{ids}]'))" if dialect == "sqlite" else f"= ANY('{{{ids}}}'::bigint[])"
     return (
-        "SELECT v.*, s.pipeline, s.name AS subject FROM gristmill_jobs v LEFT JOIN gm_run r ON r.id = v.run_id"
+        f"SELECT {_COLUMNS}, s.pipeline, s.name AS subject FROM gristmill_jobs v LEFT JOIN gm_run r ON r.id = v.run_id"
         f" LEFT JOIN gm_subject s ON s.id = r.subject_id WHERE v.id {these}"
     )
 

@@ -194,8 +194,8 @@ def _stage(row: Any) -> Stage:
 
 _JOB_COLUMNS = (
     f"SELECT {columns(schema.job, 'j')}, g.name AS stage, s.name AS subject, t.name AS task, q.name AS queue,"
-    " EXISTS (SELECT 1 FROM gm_attempt a WHERE a.job_id = j.id AND a.attempt = j.attempt AND a.outcome = 'adopted') AS adopted"
-    " FROM gm_job j"
+    " EXISTS (SELECT 1 FROM gm_attempt a WHERE a.job_id = j.id AND a.attempt = j.attempt AND a.outcome = 'adopted')"
+    " AS adopted FROM gm_job j"
     " JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
     " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
     " LEFT JOIN gm_subject s ON s.id = r.subject_id"

@@ -82,6 +82,9 @@ JOB_TRANSITIONS = (
     Transition("enqueue", None, State.QUEUED, "an application, or a stage that starts or emits"),
     Transition("claim", State.QUEUED, State.IN_PROGRESS, "a worker; the attempt grows by one"),
     Transition("claim", None, State.IN_PROGRESS, "the same for an item as it is written, if the worker has room for it"),
+    Transition(
+        "adopt", State.QUEUED, State.COMPLETED, "reconcile, when a probe finds its work done; the attempt grows by one"
+    ),
     Transition("finish", State.IN_PROGRESS, State.COMPLETED, "the worker that holds the attempt; or the attempt itself"),
     Transition("finish", State.IN_PROGRESS, State.COMPLETED_WITH_ERRORS, "the same, when items of the job's own failed"),
     Transition("finish", State.IN_PROGRESS, State.SKIPPED, "the same, on Skip"),
@@ -102,11 +105,11 @@ RUN_TRANSITIONS = (
     Transition("start", None, State.QUEUED, "an application"),
     Transition("start", None, State.WAITING, "an application, when the subject has an active run"),
     Transition("begin", State.QUEUED, State.IN_PROGRESS, "the first worker that holds one of its jobs"),
-    Transition("activate", State.WAITING, State.QUEUED, "the end of the run before it"),
+    Transition("activate", State.WAITING, State.QUEUED, "the end of the run before it; or reconcile, if there is none"),
     Transition("end", State.QUEUED, State.COMPLETED, "the closing of its last stage, when there was nothing to do"),
     Transition("end", State.IN_PROGRESS, State.COMPLETED, "the closing of its last stage, or EndRun"),
     Transition("end", State.IN_PROGRESS, State.COMPLETED_WITH_ERRORS, "the same, when items failed but enough succeeded"),
-    Transition("end", State.IN_PROGRESS, State.FAILED, "a stage that did not get what it needs"),
+    Transition("end", State.IN_PROGRESS, State.FAILED, "a stage that did not get what it needs; or one recovery too many"),
     Transition("end", State.QUEUED, State.COMPLETED_WITH_ERRORS, "the same, when its jobs were cancelled before one ran"),
     Transition("end", State.QUEUED, State.FAILED, "the same, when that left too little success"),
     Transition("end", State.QUEUED, State.CANCELLED, "an operator, once its last job is terminal"),

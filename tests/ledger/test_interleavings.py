@@ -16,7 +16,7 @@ import pytest
 from gristmill import Retries
 from gristmill.clock import FrozenClock
 from gristmill.errors import NotYours, Refused
-from gristmill.ledger import queues, repair, start, stop, workers
+from gristmill.ledger import adopt, queues, repair, start, stop, workers
 from gristmill.ledger.claim import Lane, Want, claim
 from gristmill.ledger.emit import Emission, Item, emit
 from gristmill.ledger.exchange import Batch, exchange
@@ -271,6 +271,69 @@ def a_repair_of_orphans_and_a_rescue(play: Play, subject: str) -> Meeting:
     return Meeting(call(repair.repair_orphans, True), call(workers.rescue, player.id, gone=True), check)
 
 
+def a_run_that_waits_behind_nothing_and_a_start(play: Play, subject: str) -> Meeting:
+    first = play.mill.start("site", subject)
+    second = play.mill.start("site", subject, if_active="wait")
+    for table, column in (("gm_job", "run_id"), ("gm_stage", "run_id"), ("gm_run", "id")):
+        play.change(f"DELETE FROM {table} WHERE {column} = :run", run=first.id)
+
+    def check() -> None:
+        active = play.rows("SELECT id FROM gm_run WHERE subject_id = (SELECT id FROM gm_subject WHERE name = :s)"
+                           " AND state IN (0, 1)", s=subject)  # fmt: skip
+        assert len(active) == 1
+        play.drain()
+        assert {run.state for run in play.mill.runs(subject=subject)} == {"completed"}
+
+    planned = play.mill._plan(play.mill.registry.pipeline("site"))
+    begin = call(start.start, "site", subject, "{}", 1, planned, IfActive.JOIN)
+    return Meeting(call(repair.repair_stranded, second.id, True), begin, check)
+
+
+def adoptable(play: Play, subject: str) -> tuple[int, Player, list[adopt.Adoption]]:
+    run = play.mill.start("site", subject)
+    player = play.player()
+    play.turn(player, {"find": ["a", "b"]}, {})
+    rows = play.rows("SELECT id FROM gm_job WHERE run_id = :run AND state = 0 ORDER BY id", run=run.id)
+    return run.id, player, [adopt.Adoption(row.id, 0, run.id, "7") for row in rows]
+
+
+def an_adoption_and_a_claim(play: Play, subject: str) -> Meeting:
+    run, player, found = adoptable(play, subject)
+
+    def check() -> None:
+        done = play.mill.run(run).stage("page").completed
+        assert done in (0, 1, 2)
+        assert play.value("SELECT count(*) FROM gm_attempt WHERE outcome = 'adopted' AND job_id IN"
+                          " (SELECT id FROM gm_job WHERE run_id = :run)", run=run) == done  # fmt: skip
+        play.ledger.do(workers.rescue, player.id, True)
+        play.drain()
+        assert play.mill.run(run).state == "completed"
+
+    take = call(claim, player.id, [Want(0, 1, (Lane(play.queue_ids()["default"], 0),))], {0: 1})
+    return Meeting(call(adopt.adopt, found, by="me", target="x"), take, check)
+
+
+def an_adoption_and_a_cancel(play: Play, subject: str) -> Meeting:
+    run, _, found = adoptable(play, subject)
+
+    def check() -> None:
+        play.sweep()
+        play.drain()
+        assert play.mill.run(run).terminal
+
+    return Meeting(call(adopt.adopt, found, by="me", target="x"), call(stop.cancel_run, run, by="me"), check)
+
+
+def two_adoptions(play: Play, subject: str) -> Meeting:
+    run, _, found = adoptable(play, subject)
+
+    def check() -> None:
+        assert play.counters(run, "page") == (2, 2, 0, 0, 0)
+
+    again = call(adopt.adopt, found, by="me", target="x")
+    return Meeting(again, again, check)
+
+
 def two_unique_jobs(play: Play, subject: str) -> Meeting:
     twin = start.NewJob(*play.mill._how(solo, None, None, None), 1, "{}", unique_key=subject, unique_scope=0)
 
@@ -384,6 +447,10 @@ SCENARIOS: list[Scenario] = [
     two_requeues,
     a_requeue_and_a_new_twin,
     a_repair_and_the_end,
+    a_run_that_waits_behind_nothing_and_a_start,
+    an_adoption_and_a_claim,
+    an_adoption_and_a_cancel,
+    two_adoptions,
     a_repair_of_orphans_and_a_rescue,
     two_unique_jobs,
     a_unique_job_and_the_end_of_its_twin,

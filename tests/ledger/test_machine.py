@@ -19,6 +19,7 @@ from gristmill import Retries
 from gristmill.clock import FrozenClock
 from gristmill.errors import NotYours, Refused
 from gristmill.ledger import queues, workers
+from gristmill.ledger.adopt import Adoption, adopt
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.exchange import Batch
 from gristmill.ledger.finish import Verdict
@@ -107,6 +108,17 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(which=WHICH)
     def cancel_job(self, which: int) -> None:
         self.allowing(Refused, self.play.mill.cancel_job, pick(sorted(self.jobs), which))
+
+    @precondition(lambda self: self.jobs)
+    @rule(which=WHICH, late=st.booleans())
+    def adopt(self, which: int, late: bool) -> None:
+        """Reconcile found its work done; or somebody else has taken it since it was asked about."""
+        items = [job for job in self.jobs.values() if job.run_id is not None]
+        if items:
+            job = pick(items, which)
+            found = Adoption(job.id, job.attempt - late, job.run_id, "7")
+            done = self.play.ledger.do(adopt, [found], by="me", target="x")
+            assert not done or (job.state == State.QUEUED and not late)
 
     @precondition(lambda self: self.jobs)
     @rule(which=WHICH)

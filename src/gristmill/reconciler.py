@@ -28,6 +28,7 @@ log = logging.getLogger("gristmill.reconciler")
 
 EVERY = 60.0  # seconds between two passes of the loop
 _AGAIN = 2.0  # after the database could not be reached
+_LEFT = ("look into", "not mended", "probe failed", "check failed")  # what is only said
 _SHOWN = 60  # characters of a result in a line
 
 Act = Callable[[str, dict[str, Any]], object]  # one of the mill's verbs, by name
@@ -78,12 +79,13 @@ class Reconciler:
             wait = every
             try:
                 for found in self.run(once=True) or ():
-                    log.warning("mended: %s %s: %s", found.what, found.target, found.detail)
+                    how = "not mended" if found.what in _LEFT else "mended"
+                    log.warning("%s: %s %s: %s", how, found.what, found.target, found.detail)
             except DatabaseError as error:
                 log.warning("%s; trying again in %g s", error, _AGAIN)
                 wait = _AGAIN
-            except GristmillError as error:
-                log.warning("reconcile: %s", error)
+            except Exception as error:  # an application that cannot be loaded just now, or a bug: neither ends the loop
+                log.error("reconcile", exc_info=error)
 
     def run(self, *, once: bool = False) -> list[Repair] | None:
         """One pass; None: another reconciler is at work, and this one stepped aside. `once`: each attempt is probed once."""
@@ -127,7 +129,7 @@ class Reconciler:
     def _repair(self, verb: Callable[..., list[Repair]], scope: Scope, run: int, at: int) -> list[Repair]:
         """Looks first, beside everybody else's work; what was found is looked at again under its lock, and mended."""
         with self.ledger.reading() as tx:
-            found = verb(tx, run, False, scope.quiet)
+            found = verb(tx, run, False, scope.quiet, at)
         if not found or not scope.mend:
             return found
         try:

@@ -82,3 +82,25 @@ def too_late(ctx: Context, said: Path) -> None:
     ledger.do(workers.rescue, worker, gone=True)
     with ctx.transaction() as connection, ctx.finish(connection) as mine:
         said.open("a").write(f"{mine}\n")
+
+
+watched = Pipeline("watched", on_terminal="INSERT INTO note (job) SELECT id FROM jobs WHERE state <> 'cancelled'")
+
+
+@watched.stage
+def many(ctx: Context):
+    for n in range(60):
+        yield f"{n:02}", {"n": n}
+
+
+@watched.stage(after=many, each=True)
+def each_of_them(ctx: Context, n: int) -> int:
+    if n == 7:
+        raise ValueError("seven")
+    return n
+
+
+@watched.stage(after=each_of_them)
+def itself(ctx: Context) -> None:
+    with ctx.transaction() as connection, ctx.finish(connection, "done") as mine:
+        assert mine

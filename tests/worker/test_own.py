@@ -76,3 +76,12 @@ def test_a_stage_that_gives_items_is_refused(mill: Mill) -> None:
     assert mill.run(run.id).state == "failed"
     assert "cannot end itself" in str(mill.jobs(run=run.id)[-1].error)
     assert notes(mill) == []
+
+
+def test_every_end_runs_the_applications_own_sql(mill: Mill) -> None:
+    run = mill.start(own.watched, "w")
+    drain(mill, slots=2)
+    run = mill.run(run.id)
+    assert (run.state, run.result("itself"), run.stage("each_of_them").failed) == ("completed_with_errors", "done", 1)
+    assert sorted(notes(mill)) == sorted(job.id for job in mill.jobs(run=run.id, limit=100))
+    assert len(notes(mill)) == 62

@@ -91,22 +91,37 @@ class Inquiry:
         """Ends the process, and what it started; says how it had ended by itself, if it had."""
         code = None
         if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = self._process.wait(0.2 if self._ended() else 0)
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            died = self._has_died(within=0.2 if self._hung_up() else 0.0)
+            with contextlib.suppress(
+                ProcessLookupError, PermissionError
+            ):  # before it is reaped: its number is still its own
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            ended = self._process.wait()
+            code = ended if died else None
         if self._link is not None:
             self._link.close()
         self._process = self._link = None
         return code
 
-    def _ended(self) -> bool:
+    def _hung_up(self) -> bool:
         """Its end of the line is closed: it is about to be gone, if it is not yet."""
         assert self._link is not None
         with contextlib.suppress(OSError):
             return bool(select.select([self._link], [], [], 0)[0])
         return True
+
+    def _has_died(self, within: float) -> bool:
+        """Looked at without reaping, where that can be done."""
+        assert self._process is not None
+        until = time.monotonic() + within
+        while True:
+            if hasattr(os, "waitid"):
+                died = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            else:
+                died = self._process.poll() is not None
+            if died or time.monotonic() >= until:
+                return died
+            time.sleep(0.01)
 
 
 def _cause(code: int | None) -> str:

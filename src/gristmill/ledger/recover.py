@@ -53,12 +53,19 @@ def note(tx: Tx, run: int, at: int, what: str, found: Sequence[Repair]) -> int:
     return _note(tx, subject, run, at, what, found)
 
 
+def before(tx: Tx, run: int, at: int) -> int:
+    """How often a run's subject was recovered within the day before `at`."""
+    subject = tx.value(_SUBJECT_OF, run=run)
+    number: int = tx.value(_BEFORE, subject=subject, at=at, since=at - _DAY)
+    return number
+
+
 def _note(tx: Tx, subject: int, run: int | None, at: int, what: str, found: Sequence[Repair]) -> int:
-    before: int = tx.value(_BEFORE, subject=subject, at=at, since=at - _DAY)
+    earlier: int = tx.value(_BEFORE, subject=subject, at=at, since=at - _DAY)
     named = [[repair.what, repair.target, repair.detail] for repair in found[:_NAMED]]
     detail = orjson.dumps(named).decode()
     tx.run(_NOTE, subject=subject, at=at, what=what, run=run, items=len(found), detail=detail)
-    return before
+    return earlier
 
 
 def note_check(tx: Tx, pipeline: str, subject: str, at: int, found: Repair) -> bool:
@@ -68,19 +75,19 @@ def note_check(tx: Tx, pipeline: str, subject: str, at: int, found: Repair) -> b
         return True  # it will be made by what mends it
     if row.run is not None:
         flow.lock_runs(tx, [row.run])
-    before = _note(tx, row.id, row.run, at, "check", [found])
-    if before < PATIENCE:
+    earlier = _note(tx, row.id, row.run, at, "check", [found])
+    if earlier < PATIENCE:
         return True
     if row.run is not None:
-        give_up(tx, row.run, before, [found])
+        give_up(tx, row.run, earlier, [found])
     return False
 
 
-def give_up(tx: Tx, run: int, before: int, found: Sequence[Repair]) -> None:
+def give_up(tx: Tx, run: int, earlier: int, found: Sequence[Repair]) -> None:
     """A locked run ends `failed`, for a person to look at."""
     last = found[0]
     error = (
-        f"recovered {before} times within a day, and wrong again ({last.what} {last.target}: {last.detail});"
+        f"recovered {earlier} times within a day, and wrong again ({last.what} {last.target}: {last.detail});"
         " find out why, then start it again"
     )
     flow.stop(tx, run, State.FAILED, by="reconciler", error=error)

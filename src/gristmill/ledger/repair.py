@@ -93,7 +93,7 @@ def repair_stranded(tx: Tx, run: int, mend: bool, quiet: int = 0, at: int | None
             flow.activate(tx, run)
         except IntegrityError:
             raise Refused(f"run {run} waits rightly: another run of its subject was just started") from None
-        _remember(tx, run, at, found)
+    _count(tx, run, at, found, mend)
     return found
 
 
@@ -115,16 +115,20 @@ def repair_run(tx: Tx, run: int, mend: bool, quiet: int = 0, at: int | None = No
             tx.run(_RECOUNT, stage=stage["id"], **{c: stage[c] for c in _COUNTERS})
             if stage.get("lost"):
                 flow.add_job(tx, run, stage["id"])
-        _remember(tx, run, at, found)
+    _count(tx, run, at, found, mend)
+    if mend:
         flow.resume(tx, run)
     return found
 
 
-def _remember(tx: Tx, run: int, at: int | None, found: list[Repair]) -> None:
+def _count(tx: Tx, run: int, at: int | None, found: list[Repair], mend: bool) -> None:
     """Counts a recovery; the one too many stops the run."""
-    before = 0 if at is None else recover.note(tx, run, at, "repair", found)
+    if at is None:
+        return
+    before = recover.note(tx, run, at, "repair", found) if mend else recover.before(tx, run, at)
     if before >= recover.PATIENCE:
-        recover.give_up(tx, run, before, found)
+        if mend:
+            recover.give_up(tx, run, before, found)
         found.append(Repair("fail", f"run {run}", f"recovered {before} times within a day: left to a person"))
 
 

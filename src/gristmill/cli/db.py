@@ -62,10 +62,15 @@ def current(place: Place, json_wanted: bool) -> None:
     from gristmill.ledger.schema import REVISION
 
     found = _revision(place)
+    ok = found is not None and _accepts(place, found)
     if json_wanted:
-        return show.document({"database": place.shown(), "revision": found, "needed": REVISION, "ok": found == REVISION})
-    if found == REVISION:
-        return show.line(f"{found} (what this version needs)")
+        return show.document({"database": place.shown(), "revision": found, "needed": REVISION, "ok": ok})
+    if ok:
+        return show.line(
+            f"{found} ({'what this version needs' if found == REVISION else 'newer, and accepts this version'})"
+        )
+    if found is not None and found > REVISION:
+        return show.line(f"{found}; it does not accept this version, which is made for {REVISION}; update Gristmill here")
     return show.line(f"{found or 'no schema'}; this version needs {REVISION}; run: {place.command('db', 'upgrade')}")
 
 
@@ -144,6 +149,11 @@ def _revision(place: Place) -> str | None:
         return None
     with _ledger(place) as ledger:
         return ledger.revision()
+
+
+def _accepts(place: Place, found: str) -> bool:
+    with _ledger(place) as ledger:
+        return ledger.accepts(found)
 
 
 def _say_change(place: Place, before: str | None) -> None:

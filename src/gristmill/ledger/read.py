@@ -348,7 +348,10 @@ def run_counts(tx: Tx) -> dict[str, int]:
     return {State(row.state).word: row.n for row in tx.all(_RUN_COUNTS)}
 
 
-_WAITED = Sql("SELECT {now} - created_at FROM gm_job WHERE id = :job AND errors + crashes + timeouts + losses + returns = 0")
+_WAITED = Sql(
+    "SELECT {now} - created_at FROM gm_job WHERE id = :job AND errors + crashes + timeouts + losses + returns = 0"
+    " AND parts IS NULL"
+)
 
 
 def waited(tx: Tx, job: int) -> float | None:

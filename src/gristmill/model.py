@@ -125,6 +125,11 @@ class Job:
     created_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
+    part_of: int | None = None  #: the job that it is a part of
+    parts: int | None = None  #: how many it has itself; None: none
+    parts_left: int | None = None  #: that have not ended
+    parts_failed: int | None = None  #: or were cancelled
+    ends_as: str | None = None  #: the state that it will end in, once its parts have stopped
     created: bool = field(default=True, repr=False)  #: False when a job with the same unique key was there
 
 

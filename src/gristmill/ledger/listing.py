@@ -27,6 +27,7 @@ class Wanted(NamedTuple):
     queue: str | None = None
     task: str | None = None
     since: int | None = None
+    part_of: int | None = None
 
 
 _FEW_STAGES, _FEW_JOBS = 2_000, 20_000  # that are quicker to look up than to walk past
@@ -45,7 +46,7 @@ _FROM = Sql("SELECT id, created_at FROM gm_job WHERE id >= :middle ORDER BY id L
 
 # The index that finds them: PostgreSQL must be told what it could know.
 _BY_STATE = {
-    State.QUEUED: "(j.ready IS NOT NULL OR j.run_at IS NOT NULL)",
+    State.QUEUED: "(j.ready IS NOT NULL OR j.run_at IS NOT NULL OR j.parts_left > 0)",
     State.FAILED: "j.fingerprint IS NOT NULL",
     State.COMPLETED_WITH_ERRORS: "j.odd = :state",
     State.CANCELLED: "j.odd = :state",
@@ -93,6 +94,10 @@ def _routes(tx: Tx, wanted: Wanted) -> Iterator[Clauses]:
     own: dict[str, Mapping[str, Any]] = {}
     own |= {} if queue is None else {"j.queue_id = :queue": {"queue": queue}}
     own |= {} if tasks is None else {"j.task_id {in tasks}": {"tasks": tasks}}
+    if wanted.part_of is not None:
+        if wanted.run is None and wanted.stage is None and wanted.subject is None:  # it is an item's part, and no item
+            yield own | {"j.stage_id IS NULL": {}, "j.parent_id = :part_of": {"part_of": wanted.part_of}}
+        return
     of_run: dict[str, Mapping[str, Any]] = {}
     of_run |= {} if wanted.run is None else {"g.run_id = :run": {"run": wanted.run}}
     of_run |= {} if wanted.stage is None else {"g.name = :stage": {"stage": wanted.stage}}

@@ -136,18 +136,18 @@ def hand_over(
 def _ask_again(
     tx: Tx, rows: Sequence[tuple[str, str | None]], added: set[str], kind: PartKind, numbers: dict[str, int]
 ) -> None:
-    keys = [key for key, _ in rows]
-    twice = next((key for key, times in Counter(keys).items() if times > 1), None)
     job, attempt = numbers["job"], numbers["attempt"]
-    there = {row.key: row for row in tx.all(_THERE, job=job, f=[(key,) for key in keys if key not in added])}
+    twice = next((key for key, times in Counter(key for key, _ in rows).items() if times > 1), None)
+    if twice is not None:
+        raise Invalid(_TWICE.format(twice))
+    there = {row.key: row for row in tx.all(_THERE, job=job, f=[(key,) for key, _ in rows if key not in added])}
     for row in there.values():
         if row.name not in kind.names:
             raise Invalid(
                 f"the part {row.key!r} is one of {row.name!r} already; keys must be unique among all parts of a job"
             )
-        twice = row.key if row.parent_attempt == attempt else twice
-    if twice is not None:
-        raise Invalid(f"the part {twice!r} was asked for twice; keys must be unique among the parts of a job")
+        if row.parent_attempt == attempt:
+            raise Invalid(_TWICE.format(row.key))
     same = [(key,) for key, args in rows if key in there and there[key].args == args]
     changed = [(key, args) for key, args in rows if key in there and there[key].args != args]
     if same:
@@ -155,6 +155,9 @@ def _ask_again(
     if changed:
         tx.run(_REDO, f=changed, **numbers)
         parents.uncount(tx, job, Counter(there[key].state for key, _ in changed))
+
+
+_TWICE = "the part {!r} was asked for twice; keys must be unique among the parts of a job"
 
 
 # ---- reading what became of them

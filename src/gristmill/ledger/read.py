@@ -243,6 +243,11 @@ def _job(row: Any) -> Job:
         created_at=to_datetime(row.created_at),
         started_at=to_datetime(row.started_at),
         finished_at=to_datetime(row.finished_at),
+        part_of=row.parent_id if row.stage_id is None else None,
+        parts=row.parts,
+        parts_left=row.parts_left,
+        parts_failed=row.parts_failed,
+        ends_as=None if row.ends_as is None else State(row.ends_as).word,
     )
 
 

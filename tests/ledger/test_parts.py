@@ -457,3 +457,77 @@ def test_an_attempt_reads_the_parts_that_it_asked_for(play: Play) -> None:
         assert parts.standing(tx, *which) == (3, 0, 1)
         assert parts.failures(tx, *which) == {"b": "dark"}
     assert list(parts.results(play.ledger, *which, page=1)) == [("a", 1)]
+
+
+# ---- reconcile
+
+
+def damaged(play: Play, job: Claimed, **columns: Any) -> None:
+    changes = ", ".join(f"{name} = :{name}" for name in columns)
+    play.change(f"UPDATE gm_job SET {changes} WHERE id = :id", id=job.id, **columns)
+
+
+def repairs(play: Play) -> list[tuple[str, str]]:
+    found = play.mill.reconcile(dry_run=True)
+    assert play.mill.reconcile() == found
+    assert play.mill.reconcile() == []
+    return [(repair.what, repair.target) for repair in found]
+
+
+def test_a_job_whose_parts_have_all_ended_but_that_waits_still_is_called(play: Play) -> None:
+    player = play.player()
+    job = parent(play, player, "a", "b")
+    player.complete(*player.take())
+    damaged(play, job, ready=None, parts_left=1)
+    assert repairs(play) == [("recount", f"job {job.id}")]
+    assert player.take_one().id == job.id
+
+
+def test_the_same_with_right_counters(play: Play) -> None:
+    player = play.player()
+    job = parent(play, player, "a")
+    player.complete(player.take_one())
+    damaged(play, job, ready=None)
+    assert repairs(play) == [("line up", f"job {job.id}")]
+    assert player.take_one().id == job.id
+
+
+def test_a_job_that_counts_fewer_parts_than_are_left_is_recounted(play: Play) -> None:
+    player = play.player()
+    job = parent(play, player, "a", "b")
+    damaged(play, job, parts_left=0, ready=1)
+    assert repairs(play) == [("recount", f"job {job.id}")]
+    assert counts(play, job) == (2, 2, 0)
+
+
+def test_a_part_that_ends_where_no_part_should_be_left_hurts_nobody(play: Play) -> None:
+    player = play.player()
+    job = parent(play, player, "a", "b")
+    damaged(play, job, parts=2, parts_left=0, ready=1)
+    player.complete(*[part for part in player.take() if part.part_of])
+    play.consistent = False
+    assert set(states(play, job).values()) == {"completed"}
+
+
+def test_a_job_that_should_have_ended_with_its_last_part_ends(opened: Open) -> None:
+    play = opened(plan("site", **SITE))
+    player = play.player()
+    run, item = in_run(play, player, "a")
+    part = player.take_one()
+    play.mill.cancel_job(item.id)
+    player.end(part, Verdict.CANCELLED)
+    assert play.mill.job(item.id).state == "cancelled"
+    play.drain(player)
+    assert play.mill.run(run).terminal
+
+
+def test_parts_that_were_left_behind_end(play: Play) -> None:
+    player = play.player()
+    job = parent(play, player, "a", "b")
+    running = player.take_one()
+    damaged(play, job, state=2, parts_left=0, finished_at=1)
+    assert {what for what, _ in repairs(play)} == {"end"}
+    assert states(play, job) == {"a": "in_progress", "b": "cancelled"}
+    player.end(running, Verdict.CANCELLED)
+    play.consistent = False
+    assert play.unfinished() == 0

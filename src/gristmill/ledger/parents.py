@@ -8,7 +8,7 @@ before those of parts: a parent is older than its parts, so that is the order of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gristmill.ledger.sql import Sql
@@ -16,20 +16,28 @@ from gristmill.ledger.store import Tx
 from gristmill.states import SUCCESS, TERMINAL, State
 
 _LOCK = Sql("SELECT id, state, ends_as FROM gm_job WHERE id {in ids} ORDER BY id {lock}")
-_LAST = "parts_left = f.ended"
-_COUNT = Sql(
-    "UPDATE gm_job SET parts_left = parts_left - f.ended, parts_failed = parts_failed + f.bad,"
-    f" ready = CASE WHEN state = {State.QUEUED:d} AND run_at IS NULL AND ends_as IS NULL AND {_LAST}"
-    " THEN coalesce(ready, {next}) ELSE ready END,"
-    f" state = CASE WHEN ends_as IS NOT NULL AND {_LAST} THEN ends_as ELSE state END,"
-    f" finished_at = CASE WHEN ends_as IS NOT NULL AND {_LAST} THEN {{now}} ELSE finished_at END,"
-    f" unique_key = CASE WHEN ends_as IS NOT NULL AND {_LAST} THEN NULL ELSE unique_key END,"
-    f" fingerprint = CASE WHEN ends_as = {State.FAILED:d} AND {_LAST} THEN (SELECT a.fingerprint FROM gm_attempt a"
-    " WHERE a.job_id = gm_job.id AND a.attempt = gm_job.attempt) ELSE fingerprint END,"
-    f" ends_as = CASE WHEN {_LAST} THEN NULL ELSE ends_as END"
-    " FROM {rows f: parent bigint, ended int, bad int} WHERE gm_job.id = f.parent"
-    " RETURNING queue_id, stage_id, state, parts_left"
-)
+
+
+def _counting(rows: str, left: str, failed: str, others: str = "") -> Sql:
+    """Sets the counters. Where nothing is left, a job that waits is ready, and one whose end was decided has ended."""
+    ends = f"ends_as IS NOT NULL AND {left} = 0"
+    return Sql(
+        f"UPDATE gm_job SET parts_left = {left}, parts_failed = {failed}{others},"
+        f" ready = CASE WHEN state = {State.QUEUED:d} AND run_at IS NULL AND ends_as IS NULL AND {left} = 0"
+        " THEN coalesce(ready, {next}) ELSE ready END,"
+        f" state = CASE WHEN {ends} THEN ends_as ELSE state END,"
+        f" finished_at = CASE WHEN {ends} THEN {{now}} ELSE finished_at END,"
+        f" unique_key = CASE WHEN {ends} THEN NULL ELSE unique_key END,"
+        f" fingerprint = CASE WHEN {ends} AND ends_as = {State.FAILED:d} THEN (SELECT a.fingerprint FROM gm_attempt a"
+        " WHERE a.job_id = gm_job.id AND a.attempt = gm_job.attempt) ELSE fingerprint END,"
+        f" ends_as = CASE WHEN {left} = 0 THEN NULL ELSE ends_as END"
+        f" FROM {{rows f: parent bigint, bad int, {rows}}} WHERE gm_job.id = f.parent AND {left} >= 0"
+        " RETURNING queue_id, stage_id, state, parts_left"
+    )
+
+
+_COUNT = _counting("ended int", "parts_left - f.ended", "parts_failed + f.bad")
+_RECOUNT = _counting("open int, total int", "f.open", "f.bad", ", parts = f.total")
 _UNCOUNT = Sql("UPDATE gm_job SET parts_left = parts_left + :ended, parts_failed = parts_failed - :bad WHERE id = :job")
 _CANCEL = Sql(
     f"UPDATE gm_job SET ends_as = {State.CANCELLED:d}, ready = NULL, run_at = NULL, error = :reason"
@@ -50,7 +58,15 @@ def count(tx: Tx, parts: Mapping[tuple[int, int], int]) -> list[tuple[int | None
     for (parent, state), number in parts.items():
         ended[parent] += number
         bad[parent] += 0 if state in SUCCESS else number
-    rows = tx.all(_COUNT, f=[(parent, ended[parent], bad[parent]) for parent in sorted(ended)])
+    return _moved_on(tx, tx.all(_COUNT, f=[(parent, bad[parent], ended[parent]) for parent in sorted(ended)]))
+
+
+def recount(tx: Tx, counted: Sequence[tuple[int, int, int, int]]) -> list[tuple[int | None, int]]:
+    """The same from (job, failed, open, all) as rows say it, whatever the counters were."""
+    return _moved_on(tx, tx.all(_RECOUNT, f=counted))
+
+
+def _moved_on(tx: Tx, rows: Sequence[Any]) -> list[tuple[int | None, int]]:
     for row in rows:
         if row.parts_left == 0 and row.state == State.QUEUED:
             tx.ring(row.queue_id)

@@ -7,9 +7,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
 from gristmill.binding import encode
 from gristmill.errors import Invalid, Skip
@@ -180,7 +180,13 @@ class Context:
         with self._open().reading() as tx:
             return run(tx, self._run()).stage(stage)
 
-    def parts(self, part: Part[Any, R] | str, items: Iterable[Any]) -> Parts[R]:
+    @overload
+    def parts(self, part: Part[Any, Coroutine[Any, Any, R]], items: Iterable[Any]) -> Parts[R]: ...
+
+    @overload
+    def parts(self, part: Part[Any, R] | str, items: Iterable[Any]) -> Parts[R]: ...
+
+    def parts(self, part: Part[Any, Any] | str, items: Iterable[Any]) -> Parts[Any]:
         """Has parts of this job done, each a job of its own, and reads what became of them.
 
         `items` are keys, or (key, arguments). This attempt ends here, without a slot or a time limit; when the last part

@@ -84,8 +84,13 @@ VERBS: dict[str, Callable[..., Any]] = {
     "forget": lambda do, pipeline, subject: do(stop.forget_done, pipeline, subject, None, by="me"),
     "set_subject": lambda do, labels: do(subjects.set_subject, "site", "s", 5, labels, create=True, by="me"),
     "sweep": lambda do, run, stage: do(stop.sweep, run, stage),
-    "hand_over": lambda do, job, attempt, kind, rows: do(
-        parts.hand_over, job, attempt, parts.PartKind._make([*kind[:3], tuple(kind[3])]), [tuple(row) for row in rows]
+    "hand_over": lambda do, worker, job, attempt, kind, rows: do(
+        parts.hand_over,
+        worker,
+        job,
+        attempt,
+        parts.PartKind._make([*kind[:3], tuple(kind[3])]),
+        [tuple(row) for row in rows],
     ),
     "sweep_parts": lambda do, job: do(parts.sweep, job),
     "rescue": lambda do, worker: do(workers.rescue, worker, True),

@@ -158,7 +158,7 @@ class Player:
 
     def hand_over(self, job: Claimed, *keys: str, args: str | None = None, task: str = "part") -> None:
         """Parts of a job that this worker holds, as its attempt hands them over."""
-        self.ledger.do(parts.hand_over, job.id, job.attempt, self.part_kind(task), [(key, args) for key in keys])
+        self.ledger.do(parts.hand_over, self.id, job.id, job.attempt, self.part_kind(task), [(key, args) for key in keys])
 
     def part_kind(self, task: str = "part") -> parts.PartKind:
         return parts.kind_of(self.ledger, task, (), PART_SPEC, "default", 0)

@@ -189,7 +189,8 @@ def parts_handed_over(play: Play) -> Scene:
     player.end(item, Verdict.RELEASED)
     again = next(job for job in player.take() if job.id == item.id)
     rows = [("a", "2"), ("b", "1")]
-    return Scene("hand_over", {"job": again.id, "attempt": again.attempt, "kind": player.part_kind(), "rows": rows})
+    given = {"worker": player.id, "job": again.id, "attempt": again.attempt, "kind": player.part_kind(), "rows": rows}
+    return Scene("hand_over", given)
 
 
 def a_wait_for_parts(play: Play) -> Scene:

@@ -119,7 +119,7 @@ def a_retry_of_a_part_and_the_last_other(play: Play, subject: str) -> Meeting:
 
 
 def more_parts(job: Claimed, player: Player, *keys: str, args: str | None = None) -> Call:
-    return call(parts.hand_over, job.id, job.attempt, player.part_kind(), [(key, args) for key in keys])
+    return call(parts.hand_over, player.id, job.id, job.attempt, player.part_kind(), [(key, args) for key in keys])
 
 
 def more_parts_and_the_end_of_those_there(play: Play, subject: str) -> Meeting:

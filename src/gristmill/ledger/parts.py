@@ -108,9 +108,7 @@ def kind_of(ledger: Ledger, name: str, formerly: Sequence[str], spec: str, queue
     return PartKind(task, number, pool, (name, *formerly))
 
 
-def hand_over(
-    tx: Tx, worker: int, job: int, attempt: int, kind: PartKind, rows: Sequence[tuple[str, str | None]]
-) -> None:
+def hand_over(tx: Tx, worker: int, job: int, attempt: int, kind: PartKind, rows: Sequence[tuple[str, str | None]]) -> None:
     """A batch of parts, (key, arguments), from an attempt that still holds its job.
 
     A key that an earlier attempt asked for is left as it is, or done afresh where its arguments are others now.

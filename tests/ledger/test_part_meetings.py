@@ -18,7 +18,7 @@ from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.finish import Verdict, finish
 from gristmill.ledger.start import IfActive
 from tests.ledger import invariants
-from tests.ledger.conftest import Open
+from tests.ledger.conftest import Open, empty
 from tests.ledger.play import Play, Player, each, end, plain, plan, solo, step
 from tests.ledger.test_interleavings import EMPTY_BUT_NAMES, Call, Meeting, Scenario, call, meet
 from tests.ledger.together import split, together
@@ -248,8 +248,7 @@ def test_whatever_meets_it_ends_well(play: Play, monkeypatch: pytest.MonkeyPatch
         stopped = meet(play, first, second, at)
         invariants.check(play.ledger)
         meeting.check()
-        with play.ledger.engine.begin() as connection:
-            connection.exec_driver_sql(EMPTY_BUT_NAMES)
+        empty(play.ledger, EMPTY_BUT_NAMES)
 
 
 # ---- many at once

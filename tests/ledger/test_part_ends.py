@@ -12,6 +12,7 @@ from gristmill.ledger.claim import Claimed
 from gristmill.ledger.finish import Verdict
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, plan, solo
+from tests.ledger.test_constraints import refused
 from tests.ledger.test_parts import SITE, counts, in_run, parent, states, waits
 
 # ---- a job never ends before its parts
@@ -262,3 +263,25 @@ def test_parts_that_were_left_behind_end(play: Play) -> None:
     player.end(running, Verdict.CANCELLED)
     play.consistent = False
     assert play.unfinished() == 0
+
+
+# ---- what the database itself refuses
+
+BREAKS = {
+    "more parts left than there are": "UPDATE gm_job SET parts_left = 3 WHERE parts = 2",
+    "more failed and left than there are": "UPDATE gm_job SET parts_failed = 2 WHERE parts = 2",
+    "fewer than none left": "UPDATE gm_job SET parts_left = -1 WHERE parts = 2",
+    "an ended job with parts left": "UPDATE gm_job SET state = 2, finished_at = 1 WHERE parts = 2",
+    "a job in the line whose end is decided": "UPDATE gm_job SET ends_as = 4, ready = 1 WHERE parts = 2",
+    "a job whose end is decided, but that has no parts": "UPDATE gm_job SET ends_as = 4 WHERE key = 'a' AND state = 0",
+    "a running job whose end is decided": "UPDATE gm_job SET ends_as = 4 WHERE state = 1",
+    "two parts of one key": "UPDATE gm_job SET key = 'a' WHERE key = 'b'",
+}
+
+
+def test_the_database_refuses_parts_that_make_no_sense(play: Play) -> None:
+    player = play.player()
+    play.mill.enqueue(solo)
+    parent(play, player, "a", "b")
+    player.take_one()
+    assert [what for what, sql in BREAKS.items() if not refused(play, sql)] == []

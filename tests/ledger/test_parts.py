@@ -60,6 +60,7 @@ def test_a_job_waits_in_nobodys_hands_until_its_last_part_has_ended(play: Play) 
     job = parent(play, player, "a", "b")
     assert waits(play, job)
     assert counts(play, job) == (2, 2, 0)
+    assert sorted(found.key or "" for found in play.mill.jobs(state="queued")) == ["", "a", "b"]
     one, two = player.take()
     assert (one.part_of, one.key, two.key) == (job.id, "a", "b")
     player.complete(one, result='"A"')

@@ -203,3 +203,26 @@ def test_a_part_is_not_enqueued_and_not_unchanged(open_mill: Callable[..., Mill]
     drain(mill)
     assert mill.job(job.id).result == 1
     assert "a part cannot be unchanged" in (mill.jobs(part_of=job.id)[0].error or "")
+
+
+def test_a_job_whose_run_is_stopped_while_it_hands_over_is_cancelled_and_no_error(open_mill: Callable[..., Mill]) -> None:
+    stopped = Pipeline("stopped")
+
+    @stopped.stage
+    def whole(ctx: Context) -> None:
+        def keys() -> Iterator[str]:
+            yield from (f"{n:03}" for n in range(500))
+            mill.cancel_run(ctx.run or 0)
+            yield "late"
+
+        ctx.parts(piece, keys())
+
+    @whole.part
+    def piece(ctx: Context) -> None: ...
+
+    mill = open_mill(stopped)
+    run = mill.start(stopped, "s")
+    drain(mill)
+    [job] = mill.jobs(run=run.id)
+    assert (mill.run(run.id).state, job.state, job.parts, job.parts_left) == ("cancelled", "cancelled", 500, 0)
+    assert mill.attempts(job.id) == []

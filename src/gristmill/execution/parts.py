@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import orjson
 
 from gristmill.binding import check_key, encode
-from gristmill.errors import Invalid, Permanent, Waiting
+from gristmill.errors import Invalid, Permanent, Refused, Waiting
 from gristmill.pipeline import Part, Stage, Task
 
 if TYPE_CHECKING:
@@ -43,8 +43,11 @@ class Parts(Generic[R]):
         spec = orjson.dumps(wanted.spec()).decode()
         how = (wanted.name, wanted.formerly, spec, wanted.queue, int(wanted.is_async))
         kind: PartKind = ledger_parts.kind_of(ledger, *how)
-        for batch in batches(rows(wanted, items, ctx._common.run_args)):
-            ledger.do(ledger_parts.hand_over, ctx._worker(), ctx.job, ctx.attempt, kind, batch)
+        try:
+            for batch in batches(rows(wanted, items, ctx._common.run_args)):
+                ledger.do(ledger_parts.hand_over, ctx._worker(), ctx.job, ctx.attempt, kind, batch)
+        except Refused:
+            wait(ctx)  # the run is being stopped, and this job with it
         which = (ctx.job, ctx.attempt, kind.names)
         with ledger.reading() as tx:
             standing = ledger_parts.standing(tx, *which)

@@ -16,7 +16,9 @@ from gristmill.retry import Retries
 from gristmill.settings import DEFAULT_QUEUE, NAME_LIMIT
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+S = TypeVar("S")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9][A-Za-z0-9_-]*)*")
 _RESERVED = frozenset({"all", "none", "gristmill"})
@@ -88,6 +90,7 @@ class Task(Generic[P, R]):
         self.when = _condition(when, f"task {name!r}")
         self.within = check_timeout(within, f"task {name!r}", "within")
         update_wrapper(self, fn)
+        self.parts: dict[str, Part[Any, Any]] = {}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.fn(*args, **kwargs)
@@ -103,6 +106,39 @@ class Task(Generic[P, R]):
             "memory_mib": self.memory_mib,
             "async": self.is_async,
         }
+
+    @overload
+    def part(self, fn: Callable[Q, S], /) -> Part[Q, S]: ...
+
+    @overload
+    def part(
+        self,
+        /,
+        *,
+        need: float | None = None,
+        name: str | None = None,
+        queue: str | None = None,
+        timeout: float | None = None,
+        retries: Retries | int = 0,
+        memory_mib: int | None = None,
+        formerly: Sequence[str] = (),
+    ) -> Callable[[Callable[Q, S]], Part[Q, S]]: ...
+
+    def part(self, fn: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
+        """Makes a function a part of this task or stage: `ctx.parts(page, …)` hands over many of them, as jobs of their own.
+
+        `need`: how many of them must succeed, a count (`2`) or a share (`0.5`); by default one, if there were any.
+        `queue`: by default that of the task or stage.
+        """
+
+        def decorate(fn: Callable[..., Any]) -> Part[Any, Any]:
+            part: Part[Any, Any] = Part(fn, self, name or str(getattr(fn, "__name__", "")), **options)
+            if part.part_name in self.parts:
+                raise Invalid(f"{self!r} has a part {part.part_name!r} already")
+            self.parts[part.part_name] = part
+            return part
+
+        return decorate if fn is None else decorate(fn)
 
 
 @dataclass(frozen=True)
@@ -135,6 +171,33 @@ class Need:
         if self.share is not None:
             return f"{succeeded} of {total} succeeded, {self.share:.0%} needed"
         return f"{succeeded} of {total} succeeded, {1 if self.count is None else self.count} needed"
+
+
+class Part(Task[P, R]):
+    """What is done with one part of a job: one page of a document."""
+
+    of: Task[Any, Any]
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        of: Task[Any, Any],
+        part_name: str,
+        *,
+        need: float | None = None,
+        queue: str | None = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(of, Part):
+            raise Invalid(f"{of!r} is a part itself, and cannot have parts; let {of.of!r} have both")
+        if "." in part_name:
+            raise Invalid(f"part name {part_name!r} must not contain '.'")
+        super().__init__(fn, name=f"{of.name}.{part_name}", queue=of.queue if queue is None else queue, **options)
+        if self.streams:
+            raise Invalid(f"part {self.name!r} is a generator; only a pipeline's stage can emit items")
+        self.of = of
+        self.part_name = part_name
+        self.need = Need.of(need, f"part {part_name!r}")
 
 
 class Stage(Task[P, R]):
@@ -302,6 +365,8 @@ class Pipeline:
         """A run's arguments: each named by some stage, each of the type that every such stage wants, none missing."""
         stages = self.ordered()
         takers = [stage.parameters for stage in stages] + [stage.when.parameters for stage in stages if stage.when]
+        parts = [part.parameters for stage in stages for part in stage.parts.values()]
+        takers += parts
         known = {name for taker in takers for name in taker.by_name}
         checked = dict(args)
         for name in args:
@@ -313,6 +378,8 @@ class Pipeline:
                 stage.parameters.refuse_missing(checked)
                 if stage.when:
                     stage.when.parameters.refuse_missing(checked)
+        for part in parts:
+            checked = part.check_named(checked)
         return checked
 
 
@@ -360,6 +427,8 @@ class Registry:
             self._put(self.pipelines, part.name, part, "pipeline")
             for stage in part.ordered():
                 self._put_task(stage)
+        elif isinstance(part, Part):
+            self.add(part.of)
         elif isinstance(part, Stage):
             self.add(part.pipeline)
         elif isinstance(part, Task):
@@ -373,6 +442,8 @@ class Registry:
     def _put_task(self, task: Task[Any, Any]) -> None:
         for name in (task.name, *task.formerly):
             self._put(self.tasks, name, task, "task")
+        for part in task.parts.values():
+            self._put_task(part)
 
     @staticmethod
     def _put(known: dict[str, Any], name: str, value: Any, what: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gristmill.housekeeping import sweep_run
 from gristmill.identity import gone, host
-from gristmill.ledger import repair, stop, workers
+from gristmill.ledger import repair, repair_parts, stop, workers
 from gristmill.ledger.store import Ledger
 from gristmill.model import Repair
 
@@ -29,6 +29,8 @@ class Reconciler:
             found += self._workers(mend)
             found += self._repair(repair.repair_orphans, mend)
             found += self._repair(repair.repair_line, mend)
+            found += self._repair(repair_parts.repair_parts, mend)
+            found += self._repair(repair_parts.repair_left_behind, mend)
         with self.ledger.reading() as tx:
             runs = repair.active_runs(tx, subject)
             stopping = set(stop.stopping_runs(tx)) & set(runs)

@@ -27,6 +27,7 @@ class Wanted(NamedTuple):
     queue: str | None = None
     task: str | None = None
     since: int | None = None
+    part_of: int | None = None
 
 
 _FEW_STAGES, _FEW_JOBS = 2_000, 20_000  # that are quicker to look up than to walk past
@@ -49,7 +50,7 @@ _FROM = Sql("SELECT id, created_at FROM gm_job WHERE id >= :middle ORDER BY id L
 
 # What jobs of a state are found by.
 _BY_STATE = {
-    State.QUEUED: ("j.ready IS NOT NULL", "j.run_at IS NOT NULL"),
+    State.QUEUED: ("j.ready IS NOT NULL", "j.run_at IS NOT NULL", "j.parts_left > 0"),
     State.FAILED: ("j.fingerprint IS NOT NULL",),
     State.COMPLETED_WITH_ERRORS: (f"j.odd = {State.COMPLETED_WITH_ERRORS:d}",),
     State.CANCELLED: (f"j.odd = {State.CANCELLED:d}",),
@@ -102,6 +103,10 @@ def _routes(tx: Tx, wanted: Wanted) -> Iterator[Route]:
     if tasks == [] or (wanted.queue is not None and queue is None):
         return
     own = _given(("+j.queue_id = :queue", "queue", queue), ("+j.task_id {in tasks}", "tasks", tasks))
+    if wanted.part_of is not None:
+        if wanted.run is None and wanted.stage is None and wanted.subject is None:  # it is an item's part, and no item
+            yield Route(own | {"j.stage_id IS NULL": {}, "j.parent_id = :part_of": {"part_of": wanted.part_of}})
+        return
     of_run = _given(
         ("g.run_id = :run", "run", wanted.run),
         ("g.name = :stage", "stage", wanted.stage),

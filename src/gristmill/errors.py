@@ -96,6 +96,10 @@ class Unspent(Outcome):
         self.pause = pause
 
 
+class Waiting(BaseException):
+    """Ends an attempt that has handed over parts. No Exception, so that a function that catches those lets it through."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or the list of what there is, or nothing: the end of an error message."""
     names = sorted(known)

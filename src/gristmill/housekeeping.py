@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from gristmill.identity import gone, host
-from gristmill.ledger import queues, stop, workers
+from gristmill.ledger import parts, queues, stop, workers
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx
@@ -58,6 +58,7 @@ class Housekeeping:
             expired = workers.expired(tx)
             neighbours = [w for w in workers.on_host(tx, host()) if w[0] != worker]
             self.stopping = set(stop.stopping_runs(tx))
+            ending = parts.ending(tx)
             to_cancel = workers.asked_to_stop(tx, worker, running)
         while due is not None and due <= 0 and self.ledger.do(queues.promote):
             with self.ledger.reading() as tx:
@@ -71,6 +72,8 @@ class Housekeeping:
             if now >= self._swept.get(run, 0.0):
                 sweep_run(self.ledger, run)
                 self._swept[run] = now + _SWEEP_AGAIN
+        for job in ending:
+            sweep_parts(self.ledger, job)
         self._swept = {run: at for run, at in self._swept.items() if run in self.stopping}
         if self.strays_possible or now >= self._strays_at:
             self._release_strays(worker, held(), now)
@@ -94,14 +97,15 @@ class Housekeeping:
             return tx.one(_READY, ids=list(queues), pool=pool) is not None
 
     def nothing_left(self, tx: Tx, ids: Sequence[int], drained: bool, strange: Collection[int]) -> bool:
-        """Nothing is ready in these queues, and, if asked, nothing is delayed and no run is being stopped.
+        """Nothing is ready in these queues, and, if asked, nothing is delayed and no run or job is being stopped.
 
         Jobs of `strange` tasks do not count: this worker could wait for ever, and still not run them.
         """
         which = {"ids": list(ids), "strange": sorted(strange)}
         if tx.one(_LEFT, **which) is not None:
             return False
-        return not drained or (tx.one(_DELAYED_LEFT, **which) is None and not stop.stopping_runs(tx))
+        stopping = drained and (stop.stopping_runs(tx) or parts.ending(tx))
+        return not drained or (tx.one(_DELAYED_LEFT, **which) is None and not stopping)
 
     def left_behind(self, tx: Tx, queues: Sequence[QueueRow], strange: Mapping[int, str]) -> list[str]:
         """What stays queued although there is nothing left to do here, in words: paused queues and strange tasks."""
@@ -119,10 +123,19 @@ class Housekeeping:
 
 
 def sweep_run(ledger: Ledger, run: int) -> None:
-    """Ends the queued jobs of a stopped run, in batches of one transaction each."""
+    """Ends the queued jobs of a stopped run, in batches of one transaction each; parts before what they are parts of."""
     with ledger.reading() as tx:
         stages = stop.stages_to_sweep(tx, run)
+        with_parts = parts.parents_in(tx, run)
+    for job in with_parts:
+        sweep_parts(ledger, job)
     for stage in stages:
         key: str | None = ""
         while key is not None:
             key = ledger.do(stop.sweep, run, stage, key)
+
+
+def sweep_parts(ledger: Ledger, job: int) -> None:
+    """Ends the queued parts of a job that ends, or whose run does."""
+    while ledger.do(parts.sweep, job):
+        pass

@@ -50,6 +50,9 @@ class Stage:
     gate: bool
     opened_at: datetime | None
     closed_at: datetime | None
+    items_with_parts: int = 0  #: items that have parts which have not ended
+    parts: int = 0  #: of these, all; in no other counter
+    parts_left: int = 0  #: of these, that have not ended
 
     @property
     def done(self) -> int:
@@ -125,6 +128,11 @@ class Job:
     created_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
+    part_of: int | None = None  #: the job that it is a part of
+    parts: int | None = None  #: how many it has itself; None: none
+    parts_left: int | None = None  #: that have not ended
+    parts_failed: int | None = None  #: or were cancelled
+    ends_as: str | None = None  #: the state that it will end in, once its parts have stopped
     created: bool = field(default=True, repr=False)  #: False when a job with the same unique key was there
     adopted: bool = False  #: reconcile found its work done, and took it as completed
 
@@ -288,6 +296,7 @@ class Reason(StrEnum):
 
     IN_PROGRESS = "in_progress"  #: nothing is wrong: a worker has it
     STAGE_WAITS = "stage_waits"  #: nothing is wrong: a stage waits for items, and some are in progress
+    PARTS = "parts"  #: nothing is wrong: it waits for its parts, and some are in progress
     IN_LINE = "in_line"  #: others are before it, or all workers are busy
     DELAYED = "delayed"  #: it is not to run before a moment: delayed, or retried
     BEHIND_RUN = "behind_run"  #: its subject has an active run

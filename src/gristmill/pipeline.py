@@ -6,18 +6,20 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import update_wrapper
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 from gristmill.application import Check, Migrations, statements_of
 from gristmill.binding import Parameters
 from gristmill.errors import Invalid, did_you_mean
+from gristmill.need import Need as Need
 from gristmill.retry import Retries
 from gristmill.settings import DEFAULT_QUEUE, NAME_LIMIT
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+S = TypeVar("S")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9][A-Za-z0-9_-]*)*")
 _RESERVED = frozenset({"all", "none", "gristmill"})
@@ -89,6 +91,7 @@ class Task(Generic[P, R]):
         self.within = check_timeout(within, f"task {name!r}", "within")
         self.on_terminal = statements_of(on_terminal, f"task {name!r}")
         update_wrapper(self, fn)
+        self.parts: dict[str, Part[Any, Any]] = {}
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.fn(*args, **kwargs)
@@ -106,37 +109,65 @@ class Task(Generic[P, R]):
         }
         return {**spec, "on_terminal": self.on_terminal} if self.on_terminal else spec
 
+    @overload
+    def part(self, fn: Callable[Q, S], /) -> Part[Q, S]: ...
 
-@dataclass(frozen=True)
-class Need:
-    """How much success a stage needs: a count, a share, or (neither) one item if there were any."""
+    @overload
+    def part(
+        self,
+        /,
+        *,
+        need: float | None = None,
+        name: str | None = None,
+        queue: str | None = None,
+        timeout: float | None = None,
+        retries: Retries | int = 0,
+        memory_mib: int | None = None,
+        formerly: Sequence[str] = (),
+    ) -> Callable[[Callable[Q, S]], Part[Q, S]]: ...
 
-    count: int | None = None
-    share: float | None = None
+    def part(self, fn: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
+        """Makes a function a part of this task or stage: `ctx.parts(page, …)` hands over many of them, as jobs of their own.
 
-    @classmethod
-    def of(cls, value: float | None, where: str) -> Need:
-        if value is None:
-            return cls()
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            raise Invalid(f"{where}: need must be a count (2) or a share (0.5), not {value!r}")
-        if isinstance(value, int):
-            return cls(count=value)
-        if not 0 <= value <= 1:
-            raise Invalid(f"{where}: need={value!r}: a share goes from 0.0 to 1.0, a count is a whole number")
-        return cls(share=value)
+        `need`: how many of them must succeed, a count (`2`) or a share (`0.5`); by default one, if there were any.
+        `queue`: by default that of the task or stage.
+        """
 
-    def met(self, succeeded: int, total: int) -> bool:
-        if self.count is not None:
-            return succeeded >= self.count
-        if self.share is not None:
-            return total == 0 or succeeded / total >= self.share
-        return succeeded > 0 or total == 0
+        def decorate(fn: Callable[..., Any]) -> Part[Any, Any]:
+            part: Part[Any, Any] = Part(fn, self, name or str(getattr(fn, "__name__", "")), **options)
+            if part.part_name in self.parts:
+                raise Invalid(f"{self!r} has a part {part.part_name!r} already")
+            self.parts[part.part_name] = part
+            return part
 
-    def words(self, succeeded: int, total: int) -> str:
-        if self.share is not None:
-            return f"{succeeded} of {total} succeeded, {self.share:.0%} needed"
-        return f"{succeeded} of {total} succeeded, {1 if self.count is None else self.count} needed"
+        return decorate if fn is None else decorate(fn)
+
+
+class Part(Task[P, R]):
+    """What is done with one part of a job: one page of a document."""
+
+    of: Task[Any, Any]
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        of: Task[Any, Any],
+        part_name: str,
+        *,
+        need: float | None = None,
+        queue: str | None = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(of, Part):
+            raise Invalid(f"{of!r} is a part itself, and cannot have parts; let {of.of!r} have both")
+        if "." in part_name:
+            raise Invalid(f"part name {part_name!r} must not contain '.'")
+        super().__init__(fn, name=f"{of.name}.{part_name}", queue=of.queue if queue is None else queue, **options)
+        if self.streams:
+            raise Invalid(f"part {self.name!r} is a generator; only a pipeline's stage can emit items")
+        self.of = of
+        self.part_name = part_name
+        self.need = Need.of(need, f"part {part_name!r}")
 
 
 class Stage(Task[P, R]):
@@ -319,6 +350,8 @@ class Pipeline:
         """A run's arguments: each named by some stage, each of the type that every such stage wants, none missing."""
         stages = self.ordered()
         takers = [stage.parameters for stage in stages] + [stage.when.parameters for stage in stages if stage.when]
+        parts = [part.parameters for stage in stages for part in stage.parts.values()]
+        takers += parts
         known = {name for taker in takers for name in taker.by_name}
         checked = dict(args)
         for name in args:
@@ -330,6 +363,8 @@ class Pipeline:
                 stage.parameters.refuse_missing(checked)
                 if stage.when:
                     stage.when.parameters.refuse_missing(checked)
+        for part in parts:
+            checked = part.check_named(checked)
         return checked
 
 
@@ -364,13 +399,13 @@ def task(fn: Callable[..., Any] | None = None, /, *, name: str | None = None, **
     return decorate if fn is None else decorate(fn)
 
 
-Part = Pipeline | Task[Any, Any] | Migrations | Check
+Piece = Pipeline | Task[Any, Any] | Migrations | Check
 
 
 class Registry:
     """What an application offers: its pipelines and tasks by name, former names included; its own tables."""
 
-    def __init__(self, *parts: Part) -> None:
+    def __init__(self, *parts: Piece) -> None:
         self.pipelines: dict[str, Pipeline] = {}
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.migrations: dict[str, Migrations] = {}
@@ -378,11 +413,13 @@ class Registry:
         for part in parts:
             self.add(part)
 
-    def add(self, part: Part) -> None:
+    def add(self, part: Piece) -> None:
         if isinstance(part, Pipeline):
             self._put(self.pipelines, part.name, part, "pipeline")
             for stage in part.ordered():
                 self._put_task(stage)
+        elif isinstance(part, Part):
+            self.add(part.of)
         elif isinstance(part, Stage):
             self.add(part.pipeline)
         elif isinstance(part, Task):
@@ -394,7 +431,7 @@ class Registry:
         else:
             raise Invalid(f"an application is made of pipelines and tasks, not of {part!r}")
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[Piece]:
         return [*self.pipelines.values(), *self.tasks.values(), *self.migrations.values(), *self.checks.values()]
 
     def own(self) -> list[Migrations]:
@@ -404,6 +441,8 @@ class Registry:
     def _put_task(self, task: Task[Any, Any]) -> None:
         for name in (task.name, *task.formerly):
             self._put(self.tasks, name, task, "task")
+        for part in task.parts.values():
+            self._put_task(part)
 
     @staticmethod
     def _put(known: dict[str, Any], name: str, value: Any, what: str) -> None:
@@ -448,7 +487,7 @@ def _source(part: Task[Any, Any] | Check) -> str:
     return f"module:{module}"
 
 
-def parts_of(namespace: Mapping[str, Any]) -> Iterator[Part]:
+def parts_of(namespace: Mapping[str, Any]) -> Iterator[Piece]:
     """What of an application a module holds at its top level."""
     seen: set[int] = set()
     for value in namespace.values():

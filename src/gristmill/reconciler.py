@@ -18,7 +18,7 @@ from gristmill.errors import AppError, DatabaseError, GristmillError, Refused
 from gristmill.execution.inquiry import Inquiry
 from gristmill.housekeeping import sweep_run
 from gristmill.identity import gone, host
-from gristmill.ledger import adopt, moment, read, recover, repair, stop, workers
+from gristmill.ledger import adopt, moment, read, recover, repair, repair_parts, stop, workers
 from gristmill.ledger.adopt import Adoption
 from gristmill.ledger.emit import Item
 from gristmill.ledger.store import Ledger
@@ -110,6 +110,8 @@ class Reconciler:
             found += self._workers(scope.mend)
             found += self._repair_jobs(repair.repair_orphans, scope)
             found += self._repair_jobs(repair.repair_line, scope)
+            found += self._repair_jobs(lambda tx, mend, quiet: repair_parts.repair_parts(tx, mend), scope)
+            found += self._repair_jobs(lambda tx, mend, quiet: repair_parts.repair_left_behind(tx, mend), scope)
             found += self._moments(scope.mend)
         with self.ledger.reading() as tx:
             stranded = repair.stranded_runs(tx, scope.subject, scope.pipeline)

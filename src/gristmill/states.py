@@ -13,7 +13,7 @@ from enum import IntEnum
 class State(IntEnum):
     """States of jobs and runs. Stored as small integers: text states cost SQLite a factor of four."""
 
-    QUEUED = 0  #: it may be claimed once it is ready (a worker moves it on)
+    QUEUED = 0  #: it may be claimed once it is ready (a worker moves it on); until then it is delayed or waits for its parts
     IN_PROGRESS = 1  #: one worker holds it, under the number of its attempt (that worker moves it on, or a rescue)
     COMPLETED = 2  #: done
     COMPLETED_WITH_ERRORS = 3  #: done, but some of its own items failed, by name; counts as completed
@@ -90,15 +90,27 @@ JOB_TRANSITIONS = (
     Transition("finish", State.IN_PROGRESS, State.SKIPPED, "the same, on Skip"),
     Transition("finish", State.IN_PROGRESS, State.FAILED, "the same, on Permanent or when the budget is spent"),
     Transition("finish", State.IN_PROGRESS, State.QUEUED, "the same, while the budget allows a retry"),
+    Transition(
+        "wait", State.IN_PROGRESS, State.QUEUED, "the same, when it has handed over parts; ready when the last has ended"
+    ),
     Transition("release", State.IN_PROGRESS, State.QUEUED, "the same, unspent: Later, Unspent, drain, a dead child"),
     Transition("rescue", State.IN_PROGRESS, State.QUEUED, "anyone, when the worker is lost"),
     Transition("rescue", State.IN_PROGRESS, State.FAILED, "anyone, when it was lost too often"),
     Transition("cancel", State.QUEUED, State.CANCELLED, "an operator, or the sweep of a stopped run"),
     Transition("cancel", State.IN_PROGRESS, State.CANCELLED, "its worker, once the work is stopped; or a rescue"),
+    *(
+        Transition("end", State.QUEUED, state, "the end of the last part of a job whose own end was decided before")
+        for state in (State.COMPLETED, State.COMPLETED_WITH_ERRORS, State.SKIPPED, State.FAILED, State.CANCELLED)
+    ),
     Transition("requeue", State.FAILED, State.QUEUED, "an operator"),
     Transition("requeue", State.CANCELLED, State.QUEUED, "an operator"),
     Transition("requeue", State.SKIPPED, State.QUEUED, "an operator"),
     Transition("requeue", State.COMPLETED_WITH_ERRORS, State.QUEUED, "an operator"),
+    *(
+        Transition("redo", state, State.QUEUED, "for a part, the job that asks for it again with other arguments")
+        for state in State
+        if state not in (State.QUEUED, State.WAITING)
+    ),
 )
 
 RUN_TRANSITIONS = (

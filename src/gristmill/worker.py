@@ -382,7 +382,7 @@ class Worker:
         turned_away: list[Outcome] = []
         for job in taken.jobs:
             if job.run_id in self.house.stopping:
-                turned_away.append(Outcome(job.id, job.attempt, job.run_id, Verdict.CANCELLED))
+                turned_away.append(Outcome(job.id, job.attempt, job.run_id, Verdict.CANCELLED, part_of=job.part_of))
             elif job.task_id in unknown:
                 reason = self._does_not_know(job.task_id)
                 later = Outcome(job.id, job.attempt, job.run_id, Verdict.LATER, reason=reason, delay=_UNKNOWN_TASK)

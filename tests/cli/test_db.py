@@ -81,6 +81,20 @@ def test_a_run_on_postgresql_from_db_upgrade_to_its_end(cli: Cli, empty_pg_url: 
     assert list(cli.folder.glob("*.db")) == []
 
 
+def test_a_newer_schema_that_accepts_this_version_and_one_that_does_not(made: Cli) -> None:
+    from gristmill.ledger.store import sqlite_module
+
+    connection = sqlite_module().connect(made.folder / "gristmill.db", isolation_level=None)
+    connection.execute("UPDATE gm_version SET version_num = '9999'")
+    assert made.call("db", "current").out == "9999 (newer, and accepts this version)\n"
+    assert made.call("status").code == 0
+    connection.execute("UPDATE gm_ledger SET oldest = '9999'")
+    connection.close()
+    assert "does not accept this version" in made.call("db", "current").out
+    refused = made.call("status")
+    assert (refused.code, "update Gristmill here: pip install --upgrade gristmill" in refused.err) == (69, True)
+
+
 SHELVING = Path(__file__).parents[1] / "apps" / "shelving.py"
 
 

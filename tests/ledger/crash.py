@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from gristmill.ledger import adopt, repair, start, stop, subjects, workers
+from gristmill.ledger import adopt, parts, repair, start, stop, subjects, workers
 from gristmill.ledger.claim import Lane, Origin, Want, claim
 from gristmill.ledger.emit import Emission, Item, emit
 from gristmill.ledger.exchange import Batch, exchange
@@ -84,6 +84,15 @@ VERBS: dict[str, Callable[..., Any]] = {
     "forget": lambda do, pipeline, subject: do(stop.forget_done, pipeline, subject, None, by="me"),
     "set_subject": lambda do, labels: do(subjects.set_subject, "site", "s", 5, labels, create=True, by="me"),
     "sweep": lambda do, run, stage: do(stop.sweep, run, stage),
+    "hand_over": lambda do, worker, job, attempt, kind, rows: do(
+        parts.hand_over,
+        worker,
+        job,
+        attempt,
+        parts.PartKind._make([*kind[:3], tuple(kind[3])]),
+        [tuple(row) for row in rows],
+    ),
+    "sweep_parts": lambda do, job: do(parts.sweep, job),
     "rescue": lambda do, worker: do(workers.rescue, worker, True),
     "adopt": lambda do, rows, item: do(
         adopt.adopt, [adopt.Adoption._make([*row, [Item._make(item)]]) for row in rows], by="me", target="x"

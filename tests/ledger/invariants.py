@@ -51,8 +51,24 @@ _BROKEN = {
     "a run that did not begin has no job in hand or done": """
         SELECT r.id FROM gm_run r JOIN gm_job j ON j.run_id = r.id
         WHERE r.state = 0 AND j.state IN (2, 3, 4, 6)""",
-    "a queued job is either in the line or delayed": """
-        SELECT id FROM gm_job WHERE state = 0 AND (ready IS NULL) = (run_at IS NULL)""",
+    "a queued job is either in the line or delayed, or it waits for its parts": """
+        SELECT id FROM gm_job WHERE state = 0 AND (ready IS NULL) = (run_at IS NULL)
+            AND NOT (ready IS NULL AND coalesce(parts_left, 0) > 0)""",
+    "counters of parts equal the rows": """
+        SELECT j.id FROM gm_job j LEFT JOIN gm_job p ON p.parent_id = j.id AND p.stage_id IS NULL
+        GROUP BY j.id, j.parts, j.parts_left, j.parts_failed
+        HAVING coalesce(j.parts, 0) <> count(p.id)
+            OR coalesce(j.parts_left, 0) <> count(CASE WHEN p.state < 2 THEN 1 END)
+            OR coalesce(j.parts_failed, 0) <> count(CASE WHEN p.state IN (4, 5) THEN 1 END)""",
+    "an ended job has only ended parts": """
+        SELECT p.id FROM gm_job p JOIN gm_job j ON j.id = p.parent_id
+        WHERE p.stage_id IS NULL AND p.state < 2 AND j.state >= 2""",
+    "a part is younger than its job, is of the same run, and has no parts itself": """
+        SELECT p.id FROM gm_job p LEFT JOIN gm_job j ON j.id = p.parent_id WHERE p.stage_id IS NULL
+            AND p.parent_id IS NOT NULL AND (j.id IS NULL OR j.id >= p.id OR p.parts IS NOT NULL
+            OR coalesce(j.run_id, 0) <> coalesce(p.run_id, 0))""",
+    "only a job with parts left waits to end": """
+        SELECT id FROM gm_job WHERE ends_as IS NOT NULL AND (state <> 0 OR coalesce(parts_left, 0) = 0)""",
     "the line holds queued jobs only": """
         SELECT id FROM gm_job WHERE state <> 0 AND (ready IS NOT NULL OR run_at IS NOT NULL)""",
     "a job in progress is an active worker's": """

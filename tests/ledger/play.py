@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 from sqlalchemy import text
 
 from gristmill import Mill, Pipeline, Retries, task
 from gristmill.clock import FrozenClock, micros
-from gristmill.housekeeping import sweep_run
-from gristmill.ledger import queues, stop, workers
+from gristmill.housekeeping import sweep_parts, sweep_run
+from gristmill.ledger import parts, queues, stop, workers
 from gristmill.ledger.claim import Claimed, Kind, Lane, Origin, Want, claim
 from gristmill.ledger.emit import Emission, Item, SomeTwice
 from gristmill.ledger.exchange import Batch, Exchanged, exchange
@@ -76,6 +77,14 @@ def stubborn(ctx: Any) -> None:
     """A job on its own that is tried again."""
 
 
+@solo.part(name="page", retries=Retries(1, delays=[5], losses=1))
+def solo_page(ctx: Any) -> None:
+    """What the parts of a job are here."""
+
+
+PART_SPEC = orjson.dumps(solo_page.spec()).decode()
+
+
 # ---- a worker without processes
 
 
@@ -86,7 +95,7 @@ def remembered(number: int, attempt: int = 1, **known: Any) -> Claimed:
 
 
 def end(job: Claimed, verdict: Verdict = Verdict.COMPLETED, **details: Any) -> Outcome:
-    return Outcome(job.id, job.attempt, job.run_id, verdict, **details)
+    return Outcome(job.id, job.attempt, job.run_id, verdict, part_of=job.part_of, **details)
 
 
 def plain(*jobs: Claimed, result: str | None = None) -> Completed:
@@ -147,6 +156,18 @@ class Player:
         self._batches[job.id, job.attempt] += 1
         made = [Item(item, None) if isinstance(item, str) else item for item in items]
         return Emission(job.id, job.attempt, job.run_id, self._batches[job.id, job.attempt], made)
+
+    def hand_over(self, job: Claimed, *keys: str, args: str | None = None, task: str = "part") -> None:
+        """Parts of a job that this worker holds, as its attempt hands them over."""
+        self.ledger.do(parts.hand_over, self.id, job.id, job.attempt, self.part_kind(task), [(key, args) for key in keys])
+
+    def part_kind(self, task: str = "part") -> parts.PartKind:
+        return parts.kind_of(self.ledger, task, (), PART_SPEC, "default", 0)
+
+    def split(self, job: Claimed, *keys: str, **how: Any) -> None:
+        """The same, and then it waits for them."""
+        self.hand_over(job, *keys, **how)
+        assert self.end(job, Verdict.WAITING) == []
 
     def heartbeat(self, lease: float = LEASE) -> None:
         self.ledger.do(workers.heartbeat, self.id, micros(lease))
@@ -255,10 +276,12 @@ class Play:
         return chosen if isinstance(chosen, Verdict) else chosen(job)
 
     def sweep(self) -> int:
-        """Sweeps every run that is being stopped; says how many jobs that ended."""
+        """Sweeps every run, and every job, that is being stopped; says how many jobs that ended."""
         with self.ledger.reading() as tx:
-            stopping = stop.stopping_runs(tx)
+            stopping, ending = stop.stopping_runs(tx), parts.ending(tx)
         before = self.unfinished()
+        for job in ending:
+            sweep_parts(self.ledger, job)
         for run in stopping:
             sweep_run(self.ledger, run)
         return before - self.unfinished()

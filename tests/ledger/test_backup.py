@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +172,11 @@ def test_workers_of_the_time_before_can_write_nothing(opened: Open, file: Path) 
     assert play.ledger.do(lock_own, fresh[0].id, taken.id, 1)
 
 
+def goes_on(done: list[int]) -> None:
+    before = len(done)
+    eventually(lambda: len(done) >= before + 5)
+
+
 def test_a_restore_in_the_middle_of_everything(opened: Open, file: Path) -> None:
     """Three workers and applications go on as fast as they can; each write is of the time before, or of the time after."""
     play = opened(SITE)
@@ -198,10 +202,9 @@ def test_a_restore_in_the_middle_of_everything(opened: Open, file: Path) -> None
     with ThreadPoolExecutor(3) as pool:
         futures = [pool.submit(work, n) for n in range(3)]
         for _ in range(3):
-            seen = len(done)
-            eventually(partial(lambda least: len(done) >= least, seen + 5))
+            goes_on(done)
             backups.restore(play.url, file, by="me", force=True)
-        eventually(partial(lambda least: len(done) >= least, len(done) + 5))
+        goes_on(done)
         over.set()
         assert [future.result() for future in futures] == [None] * 3
     invariants.check(play.ledger)

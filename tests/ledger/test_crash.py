@@ -203,6 +203,76 @@ def the_begin_of_a_run_that_waits_behind_nothing(play: Play) -> Scene:
     return Scene("repair_stranded", {"run": run.id})
 
 
+def waiting_item(play: Play, *keys: str) -> tuple[int, Any, Any]:
+    """A run with an item that waits for parts, and the worker that split it."""
+    run, player = fanned_out(play)
+    *others, item = player.take()
+    player.complete(*others)
+    player.split(item, *keys)
+    return run, player, item
+
+
+def parts_handed_over(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    item = player.take_one()
+    player.hand_over(item, "a", args="1")
+    player.end(item, Verdict.RELEASED)
+    again = next(job for job in player.take() if job.id == item.id)
+    rows = [("a", "2"), ("b", "1")]
+    given = {"worker": player.id, "job": again.id, "attempt": again.attempt, "kind": player.part_kind(), "rows": rows}
+    return Scene("hand_over", given)
+
+
+def a_wait_for_parts(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    item = player.take_one()
+    player.hand_over(item, "a", "b")
+    return Scene("finish", {"worker": player.id, "outcomes": [end(item, Verdict.WAITING)]})
+
+
+def the_end_of_the_last_part(play: Play) -> Scene:
+    _, player, _ = waiting_item(play, "a", "b")
+    one, last = player.take()
+    player.complete(one)
+    return Scene("finish", {"worker": player.id, "outcomes": [end(last)]})
+
+
+def the_plain_completion_of_all_parts(play: Play) -> Scene:
+    _, player, _ = waiting_item(play, "a", "b")
+    completed = plain(*player.take())
+    return Scene("complete", {"worker": player.id, "rows": completed.rows, "origins": completed.origins})
+
+
+def the_last_part_of_an_item_that_is_cancelled(play: Play) -> Scene:
+    _, player, item = waiting_item(play, "a", "b")
+    part = player.take_one()
+    play.mill.cancel_job(item.id)
+    return Scene("finish", {"worker": player.id, "outcomes": [end(part, Verdict.CANCELLED)]}, "completed_with_errors")
+
+
+def a_sweep_of_parts(play: Play) -> Scene:
+    from gristmill.ledger import stop
+
+    _, _, item = waiting_item(play, "a", "b")
+    play.ledger.do(stop.cancel_job, item.id, by="me")
+    return Scene("sweep_parts", {"job": item.id}, "completed_with_errors")
+
+
+def a_cancel_of_an_item_that_waits(play: Play) -> Scene:
+    _, _, item = waiting_item(play, "a", "b")
+    return Scene("cancel_job", {"job": item.id}, "completed_with_errors")
+
+
+def a_requeue_of_an_item_with_its_parts(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    item = player.take_one()
+    player.split(item, "a")
+    part = next(job for job in player.take() if job.part_of)
+    player.end(part, Verdict.PERMANENT)
+    player.end(player.take_one(), Verdict.PERMANENT)
+    return Scene("requeue_job", {"job": item.id})
+
+
 SCENES = [
     an_adoption,
     a_repair_once_too_often,
@@ -229,6 +299,14 @@ SCENES = [
     a_requeue,
     a_rescue,
     a_leave,
+    parts_handed_over,
+    a_wait_for_parts,
+    the_end_of_the_last_part,
+    the_plain_completion_of_all_parts,
+    the_last_part_of_an_item_that_is_cancelled,
+    a_sweep_of_parts,
+    a_cancel_of_an_item_that_waits,
+    a_requeue_of_an_item_with_its_parts,
 ]
 
 

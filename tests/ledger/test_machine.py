@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gristmill import Retries
 from gristmill.clock import FrozenClock
-from gristmill.errors import NotYours, Refused
+from gristmill.errors import Invalid, NotYours, Refused
 from gristmill.ledger import queues, workers
 from gristmill.ledger.adopt import Adoption, adopt
 from gristmill.ledger.claim import Claimed
@@ -77,6 +77,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.players = [self.play.player() for _ in range(2)]
         self.play.mill.start(pick(PIPELINES, one), "s")
         self.play.mill.start(pick(PIPELINES, other), "t")
+        self.players[0].part_kind()  # its name is written once
 
     # ---- applications
 
@@ -113,7 +114,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(which=WHICH, late=st.booleans())
     def adopt(self, which: int, late: bool) -> None:
         """Reconcile found its work done; or somebody else has taken it since it was asked about."""
-        items = [job for job in self.jobs.values() if job.run_id is not None]
+        items = [job for job in self.jobs.values() if job.stage_id is not None]
         if items:
             job = pick(items, which)
             found = Adoption(job.id, job.attempt - late, job.run_id, "7")
@@ -126,7 +127,7 @@ class LedgerMachine(RuleBasedStateMachine):
         ended = [number for number, job in self.jobs.items() if job.state in TERMINAL]
         number = pick(ended or sorted(self.jobs), which)
         if self.allowing(Refused, self.play.mill.retry_job, number):
-            self.requeued.add(number)
+            self.requeued |= {number, *self.parts_of(number)}
 
     @rule(paused=st.booleans())
     def pause(self, paused: bool) -> None:
@@ -153,7 +154,7 @@ class LedgerMachine(RuleBasedStateMachine):
         player = pick(self.players, which)
         jobs = self.allowing(NotYours, player.take) or []
         for job in jobs:
-            if job.run_id is not None:
+            if job.stage_id is not None:
                 player.emit(job, *(f"{self.play.stage_name(job)}{key}" for key in keys))
         unlucky = jobs[:1] if bad else []
         outcomes = [end(job, bad, reason="why", delay=3.0) for job in unlucky if bad]
@@ -214,6 +215,28 @@ class LedgerMachine(RuleBasedStateMachine):
             assert refused in (None, {job.id: "not yours any more"})
         assert invariants.snapshot(self.play.ledger) == before
 
+    @precondition(lambda self: self.held)
+    @rule(which=WHICH, keys=st.lists(st.sampled_from("abc"), max_size=3), n=st.integers(0, 1), wait=st.booleans())
+    def hand_over(self, which: int, keys: list[str], n: int, wait: bool) -> None:
+        """Parts, the same ones again, the same with other arguments; and perhaps the job waits for them then."""
+        player, job = pick(self.held, which)
+        if keys and self.tries((Invalid, Refused), player.hand_over, job, *keys, args=str(n)):
+            again = self.parts_of(job.id)
+            self.requeued |= again
+            self.let_go([pair for pair in self.held if pair[1].id in again and not self.holds(*pair)])
+        if wait:
+            assert player.end(job, Verdict.WAITING) == []
+            self.let_go([(player, job)])
+
+    @precondition(lambda self: self.past)
+    @rule(which=WHICH)
+    def hand_over_late(self, which: int) -> None:
+        player, job = pick(self.past, which)
+        before = invariants.snapshot(self.play.ledger)
+        with pytest.raises((NotYours, Refused)):
+            player.hand_over(job, "late")
+        assert invariants.snapshot(self.play.ledger) == before
+
     @rule(which=WHICH)
     def heartbeat(self, which: int) -> None:
         self.allowing(NotYours, pick(self.players, which).heartbeat)
@@ -272,6 +295,21 @@ class LedgerMachine(RuleBasedStateMachine):
         except error:
             return None
 
+    def tries(self, errors: tuple[type[Exception], ...], call: Callable[..., object], *args: Any, **options: Any) -> bool:
+        try:
+            call(*args, **options)
+        except errors:
+            return False
+        return True
+
+    def parts_of(self, job: int) -> set[int]:
+        return {part.id for part in self.play.mill.jobs(part_of=job, limit=1000)}
+
+    def holds(self, player: Player, job: Claimed) -> bool:
+        """Is it still this worker's? A part that is asked for with other arguments is taken away from whoever has it."""
+        row = self.play.mill.job(job.id)
+        return (row.state, row.worker, row.attempt) == ("in_progress", player.id, job.attempt)
+
     def let_go(self, pairs: Sequence[tuple[Player, Claimed]]) -> None:
         self.held = [pair for pair in self.held if pair not in pairs]
         self.past = (self.past + list(pairs))[-20:]
@@ -317,7 +355,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def application_was_told_of_every_end(self) -> None:
         told = Counter((row.job, row.state) for row in self.play.rows("SELECT job, state FROM told"))
         for number, job in self.jobs.items():
-            over = {(number, State(job.state).word): 1} if job.run_id is not None and job.state in TERMINAL else {}
+            over = {(number, State(job.state).word): 1} if job.stage_id is not None and job.state in TERMINAL else {}
             if number in self.ever_requeued:
                 assert told.keys() >= over.keys()
             else:

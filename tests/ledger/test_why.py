@@ -370,3 +370,65 @@ def test_what_is_not_there_is_not_found(pages: Play) -> None:
 def test_one_thing_is_asked_at_a_time(play: Play, asked: dict[str, Any]) -> None:
     with pytest.raises(Invalid, match="a run, or a job, or a pipeline and a subject"):
         play.mill.why(**asked)
+
+
+# ---- a job that waits for its parts
+
+
+def test_a_job_waits_for_so_many_of_its_parts(opened: Open) -> None:
+    play = opened(site())
+    player = play.player()
+    number = play.mill.enqueue(solo).id
+    player.split(player.take_one(), "a", "b", "c")
+    why = play.mill.why(job=number)
+    part = play.mill.jobs(part_of=number)[-1].id
+    named = f"job {part} ('a' of job {number})"
+    next_one = f"{named} is the next of queue 'default', as soon as a worker has room"
+    assert (why.reason, why.target) == (Reason.IN_LINE, f"job {number}")
+    assert why.sentence == f"job {number} (solo) waits for 3 of 3 parts: {next_one}"
+    play.mill.pause("default")
+    assert short(play.mill.why(job=number)) == (Reason.QUEUE_PAUSED, ("queue", "resume", "default"))
+    play.mill.resume("default")
+    held = player.take_one()
+    since = to_datetime(play.clock.at)
+    why = play.mill.why(job=number)
+    assert short(why) == (Reason.PARTS, ())
+    assert why.sentence == (
+        f"job {number} (solo) waits for 3 of 3 parts: 1 in progress, the oldest is {named},"
+        f" since {since:%Y-%m-%d %H:%M:%S} UTC"
+    )
+    player.complete(held, *player.take())
+    assert play.mill.why(job=number).reason is Reason.IN_LINE
+
+
+def test_a_job_that_ends_with_its_last_part_is_stopping(opened: Open) -> None:
+    play = opened(site())
+    player = play.player()
+    number = play.mill.enqueue(solo).id
+    player.split(player.take_one(), "a", "b")
+    part = player.take_one()
+    play.mill.cancel_job(number)
+    why = play.mill.why(job=number)
+    assert (why.reason, why.sentence) == (
+        Reason.STOPPING,
+        f"job {number} (solo) will be cancelled as soon as 1 of 2 parts have stopped",
+    )
+    assert play.mill.why(job=part.id).reason is Reason.STOPPING
+    player.end(part, Verdict.PERMANENT, reason="no")
+    assert short(play.mill.why(job=part.id)) == (Reason.FINISHED, ())
+
+
+def test_a_run_whose_item_waits_for_parts_has_their_reason(pages: Play) -> None:
+    player = pages.player()
+    *others, item = player.take()
+    player.complete(*others)
+    player.split(item, "x", "y")
+    why = pages.mill.why(run=run_of(pages))
+    assert why.reason is Reason.IN_LINE
+    assert f"job {item.id} ('{item.key}') waits for 2 of 2 parts" in why.sentence
+    assert "1 of 5 items of stage 'page' are left" in why.sentence
+    pages.mill.pause("default")
+    assert short(pages.mill.why(run=run_of(pages))) == (Reason.QUEUE_PAUSED, ("queue", "resume", "default"))
+    pages.mill.resume("default")
+    player.take_one()
+    assert pages.mill.why(run=run_of(pages)).reason is Reason.STAGE_WAITS

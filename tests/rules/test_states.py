@@ -52,8 +52,8 @@ def test_no_transition_is_written_twice_and_each_says_who_makes_it(transitions: 
     assert all(t.who for t in transitions)
 
 
-def test_an_ended_job_leaves_its_state_only_by_a_requeue() -> None:
-    assert {t.verb for t in JOB_TRANSITIONS if t.source in TERMINAL} == {"requeue"}
+def test_an_ended_job_leaves_its_state_only_by_a_requeue_or_as_a_part_by_being_asked_for_anew() -> None:
+    assert {t.verb for t in JOB_TRANSITIONS if t.source in TERMINAL} == {"requeue", "redo"}
 
 
 def test_an_ended_run_never_leaves_its_state() -> None:

@@ -79,6 +79,7 @@ def test_a_worker_refuses_a_database_without_schema(empty_pg_url: str) -> None:
 def test_a_worker_refuses_a_schema_that_it_does_not_know(mill: Mill, database_url: str) -> None:
     with mill.ledger.exclusively() as connection:
         connection.exec_driver_sql("UPDATE gm_version SET version_num = '9999'")
+        connection.exec_driver_sql("UPDATE gm_ledger SET oldest = '9999'")
     with pytest.raises(SchemaMismatch, match=re.escape("is at schema 9999")):
         open_mill(database_url, "everyday")
 

@@ -81,15 +81,23 @@ def current(place: Place, json_wanted: bool) -> None:
                 "revision": ledgers.revision,
                 "needed": ledgers.needed,
                 "ok": all(standing.ok for standing in found),
-                "own": [{**standing._asdict(), "ok": standing.ok} for standing in theirs],
+                "own": [standing._asdict() for standing in theirs],
             }
         )
     for standing in found:
         whose = "this version" if standing is ledgers else "the application"
-        needs = f"what {whose} needs" if standing.ok else f"{whose} needs {standing.needed or 'none'}"
-        upgrade = f"; run: {place.command('db', 'upgrade')}"
-        show.line(f"{_where(standing, own)} ({needs})" if standing.ok else f"{_where(standing, own)}; {needs}{upgrade}")
+        show.line(f"{_where(standing, own)}{_judged(place, standing, whose)}")
     return None
+
+
+def _judged(place: Place, standing: Standing, whose: str) -> str:
+    """Whether a revision will do, and what to do otherwise. (Only of the ledger's it is known which one is newer.)"""
+    revision, needed = standing.revision, standing.needed
+    if standing.ok:
+        return f" (what {whose} needs)" if revision == needed else f" (newer, and accepts {whose})"
+    if whose == "this version" and revision is not None and revision > str(needed):
+        return f"; it does not accept {whose}, which is made for {needed}; update Gristmill here"
+    return f"; {whose} needs {needed or 'none'}; run: {place.command('db', 'upgrade')}"
 
 
 @db.command(needs_app=True)

@@ -9,7 +9,7 @@ import click
 
 from gristmill.cli import show
 from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
-from gristmill.cli.runs import LIMIT, SINCE
+from gristmill.cli.runs import LIMIT, NAMED, SINCE
 from gristmill.cli.show import Column
 from gristmill.cli.values import JOB_STATE, number
 
@@ -29,6 +29,7 @@ def job() -> None:
 @click.option("--stage", metavar="NAME")
 @click.option("--subject", metavar="NAME")
 @click.option("--task", metavar="NAME")
+@click.option("--part-of", type=number(), metavar="JOB", help="Only parts of this job.")
 @SINCE
 @LIMIT
 @as_json
@@ -58,9 +59,13 @@ def show_(place: Place, job: int, json_wanted: bool) -> None:
     with place.open() as mill:
         found = mill.job(job)
         attempts = mill.attempts(job)
+        failed = mill.jobs(part_of=job, state="failed", limit=NAMED) if found.parts_failed else []
     if json_wanted:
-        return show.document({**to_json(found), "attempts": to_json(attempts)})
+        named = {"failed_parts": [{"id": part.id, "key": part.key, "error": part.error} for part in failed]}
+        return show.document({**to_json(found), **(named if found.parts else {}), "attempts": to_json(attempts)})
     print_job(found)
+    if failed:
+        print_failed_parts(failed)
     for attempt in attempts:
         print_attempt(attempt)
     return None
@@ -132,7 +137,9 @@ def print_job(job: Job) -> None:
         [
             ("error", job.error),
             ("fingerprint", job.fingerprint),
-            ("run", None if job.run is None else f"{job.run}  (subject {job.subject}, stage {job.stage})"),
+            ("run", _run(job)),
+            ("part of", None if job.part_of is None else f"job {job.part_of}"),
+            ("parts", _parts(job)),
             ("queue", f"{job.queue}, priority {job.priority}"),
             ("arguments", show.assignments(job.args)),
             ("result", None if job.result is None else show.short(job.result, 1000)),
@@ -150,6 +157,28 @@ def print_job(job: Job) -> None:
         show.line()
         show.heading(f"failed items of phase {phase}: {len(items)}")
         show.table([Column("item", free=True), Column("error", free=True)], list(items.items()))
+
+
+def _run(job: Job) -> str | None:
+    stage = f", stage {job.stage}" if job.stage else ""
+    return None if job.run is None else f"{job.run}  (subject {job.subject}{stage})"
+
+
+def _parts(job: Job) -> str | None:
+    """`waiting for 3 of 400, 2 failed`; what it will be, if that is known."""
+    if not job.parts:
+        return None
+    left = f"{show.count(job.parts_left or 0)} of {show.count(job.parts)}"
+    waits = f"{job.ends_as} as soon as {left} have stopped" if job.ends_as else f"waiting for {left}"
+    words = waits if job.parts_left else show.count(job.parts)
+    return f"{words}, {show.count(job.parts_failed)} failed" if job.parts_failed else words
+
+
+def print_failed_parts(failed: Sequence[Job]) -> None:
+    show.line()
+    show.heading("failed parts", rest=f"the newest {NAMED} of them" if len(failed) == NAMED else "")
+    columns = [Column("job", right=True), Column("part", free=True), Column("error", free=True)]
+    show.table(columns, [[str(part.id), part.key or "", show.first_line(part.error)] for part in failed])
 
 
 def _progress(progress: Any) -> str | None:

@@ -82,9 +82,14 @@ def progress(stage: Stage) -> str:
 
 
 def others(stage: Stage) -> str:
-    """What did not simply complete."""
+    """What did not simply complete, and the parts that some wait for."""
     counts = {"failed": stage.failed, "skipped": stage.skipped, "cancelled": stage.cancelled}
-    return ", ".join(f"{show.count(n)} {word}" for word, n in counts.items() if n)
+    words = [f"{show.count(n)} {word}" for word, n in counts.items() if n]
+    return ", ".join(words + ([waiting_for(stage)] if stage.parts_left else []))
+
+
+def waiting_for(stage: Stage) -> str:
+    return f"waiting for {show.count(stage.parts_left)} of {show.count(stage.parts)} parts"
 
 
 def speed(rate: float) -> str:

@@ -10,14 +10,14 @@ import click
 
 from gristmill.cli import show, values
 from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
-from gristmill.cli.progress import progress, worked_since
+from gristmill.cli.progress import progress, waiting_for, worked_since
 from gristmill.cli.show import Column
 from gristmill.cli.values import RUN_STATE, number
 
 if TYPE_CHECKING:
     from gristmill.model import Job, Recovery, Run, Stage
 
-_NAMED = 20  # failed items that `run show` names
+NAMED = 20  # failed items that `run show` names
 LIMIT = click.option("--limit", type=number(1, 100_000), metavar="N", default=50, help="At most so many (default: 50).")
 SINCE = click.option("--since", type=values.since, metavar="AGE", help="Only those created within 30m, 2h, 1d.")
 
@@ -67,7 +67,7 @@ def show_(place: Place, run: int, json_wanted: bool) -> None:
 
     with place.open() as mill:
         found = mill.run(run)
-        failed = mill.jobs(run=run, state="failed", limit=_NAMED)
+        failed = mill.jobs(run=run, state="failed", limit=NAMED)
         recoveries = mill.recoveries(run=run)
     if json_wanted:
         named = [{name: to_json(getattr(job, name)) for name in _FAILED_FIELDS} for job in failed]
@@ -182,6 +182,9 @@ def print_stages(run: Run) -> None:
         Column("took", right=True),
     ]
     show.table(columns, [_stage_row(run, stage) for stage in run.stages])
+    for stage in run.stages:
+        if stage.parts_left:
+            show.line(f"{show.plural(stage.items_with_parts, 'item')} of {stage.name} {waiting_for(stage)}")
 
 
 def _stage_row(run: Run, stage: Stage) -> list[str]:

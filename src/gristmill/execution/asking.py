@@ -24,7 +24,7 @@ from gristmill.execution.emitter import Emitter
 from gristmill.execution.frames import Unpacker, pack
 from gristmill.execution.load import load_for_child
 from gristmill.execution.run import clean
-from gristmill.pipeline import Registry, Stage
+from gristmill.pipeline import Registry, Stage, Task
 
 if TYPE_CHECKING:
     from gristmill.ledger.store import Ledger
@@ -38,8 +38,9 @@ class Host:
 
     worker = 0  # nobody's: nothing can be finished from here
 
-    def __init__(self, database: str) -> None:
+    def __init__(self, database: str, registry: Registry) -> None:
         self._database = database
+        self._registry = registry
         self._ledger: Ledger | None = None
 
     def ledger(self) -> Ledger:
@@ -48,6 +49,9 @@ class Host:
 
             self._ledger = Ledger(self._database)
         return self._ledger
+
+    def task(self, name: str) -> Task[Any, Any]:
+        return self._registry.task(name)
 
     def report_progress(self, job: int, attempt: int, state: dict[str, Any]) -> None: ...
 
@@ -117,7 +121,7 @@ def main() -> None:
             except BaseException:
                 link.sendall(pack(["broken", clean(traceback.format_exc(), 8000)]))
                 return
-            host = Host(message[1]["database"])
+            host = Host(message[1]["database"], registry)
             probes = [name for name, task in registry.tasks.items() if isinstance(task, Stage) and task.there]
             link.sendall(pack(["hello", probes, list(registry.checks)]))
     os._exit(0)

@@ -23,7 +23,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gristmill.execution.call import call, call_async
@@ -31,6 +31,7 @@ from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
 from gristmill.execution.frames import Unpacker, pack
 from gristmill.execution.load import load_for_child
+from gristmill.execution.parts import stage_row
 from gristmill.execution.run import Ended, Plain, cancelled, clean, failed, succeeded
 from gristmill.execution.status import Status
 from gristmill.pipeline import Registry, Task
@@ -114,6 +115,13 @@ class Child:
         task = self.registry.task(common.task)
         return task, task.parameters.select(row[4], common.run_row[4] if common.run_row else None)
 
+    def task(self, name: str) -> Task[Any, Any]:
+        return self.registry.task(name)
+
+    def stage_row(self, task: str, stage: int | None) -> Sequence[Any] | None:
+        """Of a part that of its job's stage."""
+        return self.stages.get(stage) if stage is not None else stage_row(self.registry.tasks.get(task))
+
     def report_progress(self, job: int, attempt: int, state: dict[str, Any]) -> None:
         self.send("progress", job, attempt, state)
 
@@ -181,8 +189,8 @@ def _hear(child: Child, message: list[Any]) -> None:
             child.runs.update({number: info for number, *info in runs})
             child.stages.update({number: info for number, *info in stages})
             common = [
-                Common(task, timeout, memory, run, child.runs.get(run), child.stages.get(stage))
-                for task, timeout, memory, run, stage in kinds
+                Common(task, timeout, memory, run, child.runs.get(run), child.stage_row(task, stage), part_of)
+                for task, timeout, memory, run, stage, part_of in kinds
             ]
             child.inbox.extend([(common[row[0]], row) for row in rows])
             child.arrived.put(True)

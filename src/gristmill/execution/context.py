@@ -7,9 +7,9 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
 from gristmill.binding import encode
 from gristmill.errors import Invalid, Skip
@@ -18,9 +18,12 @@ from gristmill.settings import KEY_LIMIT
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from gristmill.execution.parts import Parts
     from gristmill.ledger.store import Ledger
     from gristmill.model import Stage
+    from gristmill.pipeline import Part, Task
 
+R = TypeVar("R")
 _EVERY = 0.25  # seconds between two progress messages of one job; the supervisor coalesces further
 
 
@@ -31,6 +34,7 @@ class Host(Protocol):
     def worker(self) -> int: ...
     def ledger(self) -> Ledger: ...
     def report_progress(self, job: int, attempt: int, state: dict[str, Any]) -> None: ...
+    def task(self, name: str) -> Task[Any, Any]: ...
 
 
 class Common(NamedTuple):
@@ -41,7 +45,8 @@ class Common(NamedTuple):
     memory_mib: int | None = None
     run: int | None = None
     run_row: Sequence[Any] | None = None  # pipeline, subject, priority, epoch, arguments
-    stage_row: Sequence[Any] | None = None  # name, each, stages that it gives items to
+    stage_row: Sequence[Any] | None = None  # name, each, stages that it gives items to; of a part, its job's
+    part_of: int | None = None
 
     @property
     def run_args(self) -> Mapping[str, Any]:
@@ -60,7 +65,8 @@ class Context:
     _told: _Told | None = None
     _cancel: Callable[[], object] | None = None  # an async job is told at once
     _digest: str | None = None  # of what it is doing, if that can be told
-    _finished = False  # it has ended itself, in a transaction of its own
+    _finished = False  # it has ended itself, in a transaction of its own; or
+    _waits = False  # it has handed over parts
 
     def __init__(
         self,
@@ -109,8 +115,13 @@ class Context:
 
     @property
     def key(self) -> str | None:
-        """The item's key; None outside `each` stages."""
+        """The item's key, or the part's; None outside `each` stages."""
         return self._row[3] or None
+
+    @property
+    def part_of(self) -> int | None:
+        """The id of the job that this one is a part of; None: it is no part."""
+        return self._common.part_of
 
     @property
     def timeout(self) -> float | None:
@@ -169,6 +180,23 @@ class Context:
         with self._open().reading() as tx:
             return run(tx, self._run()).stage(stage)
 
+    @overload
+    def parts(self, part: Part[Any, Coroutine[Any, Any, R]], items: Iterable[Any]) -> Parts[R]: ...
+
+    @overload
+    def parts(self, part: Part[Any, R] | str, items: Iterable[Any]) -> Parts[R]: ...
+
+    def parts(self, part: Part[Any, Any] | str, items: Iterable[Any]) -> Parts[Any]:
+        """Has parts of this job done, each a job of its own, and reads what became of them.
+
+        `items` are keys, or (key, arguments). This attempt ends here, without a slot or a time limit; when the last part
+        has ended the function is called again, from its start, and gets past this call. Parts that are done are not done
+        again, unless their arguments are others now.
+        """
+        from gristmill.execution.parts import Parts
+
+        return Parts.of(self, part, items)
+
     def skip_unchanged(self, *fingerprint: str | int) -> None:
         """Ends this item `skipped` if its last success had the same fingerprint: a hash of what goes in, and the version
         of what is done to it. Otherwise the fingerprint is kept with this success."""
@@ -176,6 +204,8 @@ class Context:
 
         if not fingerprint or not all(isinstance(part, str | int) for part in fingerprint):
             raise Invalid(f"a fingerprint is text (a hash, a version): not {fingerprint!r:.80}")
+        if self.part_of is not None:
+            raise Invalid("a part cannot be unchanged; let the job that it is a part of find out")
         if self.pipeline is None or self.subject is None or self.stage is None:
             raise Invalid("a job on its own belongs to no subject, so it cannot be unchanged")
         words = storable(":".join(map(str, fingerprint)))
@@ -206,13 +236,13 @@ class Context:
         ledger = self._open()
         ledger.check_guest(connection)
         text = None if result is None else encode(result, "the result")
-        assert self._host is not None
-        worker = self._host.worker
+        worker = self._worker()
         mine = ledger.join(connection, lock_own, worker, self.job, self.attempt)
         yield mine
         if mine:
             ran = int((time.monotonic() - self._started) * 1e6) + 1
             outcome = Outcome(self.job, self.attempt, self.run, Verdict.COMPLETED, text, ran, digest=self._digest)
+            outcome = outcome._replace(part_of=self.part_of)
             ledger.join(connection, finish_own, worker, outcome)
             self._finished = True
 
@@ -233,6 +263,15 @@ class Context:
         if self._host is None:
             raise Invalid("this context has no database")
         return self._host.ledger()
+
+    def _worker(self) -> int:
+        assert self._host is not None
+        return self._host.worker
+
+    def _task(self) -> Task[Any, Any]:
+        if self._host is None:
+            raise Invalid("this context has no database")
+        return self._host.task(self.task)
 
     def _run(self) -> int:
         if self.run is None:

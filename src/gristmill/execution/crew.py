@@ -31,6 +31,10 @@ _A_WHILE = 0.2
 _SUSPECT_WAITS = 1.0  # seconds until a suspect of a crash is claimed again, when all processes for such are taken
 
 
+def _ended(job: Claimed, verdict: Verdict, **details: Any) -> Outcome:
+    return Outcome(job.id, job.attempt, job.run_id, verdict, part_of=job.part_of, **details)
+
+
 class Crew:
     """The children, and everything that they hold."""
 
@@ -125,7 +129,7 @@ class Crew:
     def _give_alone(self, claim: int, job: Claimed, now: float) -> None:
         """A suspect of a crash gets a process to itself, but not more of them at once than there are slots."""
         if sum(1 for child in self.children if child.alone) >= self._settings.slots:
-            self._end(claim, Outcome(job.id, job.attempt, job.run_id, Verdict.LATER, delay=_SUSPECT_WAITS, alone=True))
+            self._end(claim, _ended(job, Verdict.LATER, delay=_SUSPECT_WAITS, alone=True))
             return
         child = self._spawn(True)
         child.alone = True
@@ -179,7 +183,7 @@ class Crew:
 
     def _release(self, claim: int, jobs: Iterable[Claimed]) -> None:
         for job in jobs:
-            self._end(claim, Outcome(job.id, job.attempt, job.run_id, Verdict.RELEASED))
+            self._end(claim, _ended(job, Verdict.RELEASED))
 
     def accept(self, claim: int, jobs: int) -> None:
         """So many jobs came with this claim; it ends when the last of them has left this crew's hands."""
@@ -261,7 +265,7 @@ class Crew:
             self._retire(child)
 
     def _outcome(self, held: Held, report: Report) -> Outcome:
-        outcome = outcome_of(report, held[0].run_id)
+        outcome = outcome_of(report, held[0])
         if report.job in self._timed_out:
             outcome = outcome._replace(verdict=Verdict.TIMEOUT, reason=self._timeout_words(held), delay=0.0)
         if report.items and held[0].run_id is not None:
@@ -290,7 +294,7 @@ class Crew:
         for job in jobs:
             if held := child.held.pop(job, None):
                 self.returned[held[0].kind.queue_id] += 1
-                self._end(held[1], Outcome(job, held[0].attempt, held[0].run_id, Verdict.RELEASED))
+                self._end(held[1], _ended(held[0], Verdict.RELEASED))
         child.recalled = child.recalled and bool(child.held)
 
     def _end(self, claim: int, outcome: Outcome) -> None:
@@ -460,7 +464,7 @@ class Crew:
         """What the death of its process means for one job."""
         job, _, given = held
         began = current[1] if current else given
-        released = Outcome(job.id, job.attempt, job.run_id, Verdict.RELEASED)
+        released = _ended(job, Verdict.RELEASED)
         blamed = released._replace(ran=int((time.monotonic() - began) * 1e6), log=log, alone=child.is_async)
         if doomed is not None:
             culprit, verdict, reason = doomed

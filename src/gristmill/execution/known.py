@@ -9,7 +9,7 @@ import orjson
 
 from gristmill.execution.run import Report
 from gristmill.ledger import read
-from gristmill.ledger.claim import Kind
+from gristmill.ledger.claim import Claimed, Kind
 from gristmill.ledger.finish import Outcome, Verdict
 from gristmill.ledger.read import RunInfo, StageInfo, TaskInfo
 from gristmill.ledger.store import Tx
@@ -51,13 +51,13 @@ class Knowledge:
         return any(task.spec["memory_mib"] for task in self.tasks.values())
 
 
-def outcome_of(report: Report, run: int | None) -> Outcome:
+def outcome_of(report: Report, job: Claimed) -> Outcome:
     """What a report says, as the ledger wants it."""
     verdict = Verdict(report.verdict)
     return Outcome(
         report.job,
         report.attempt,
-        run,
+        job.run_id,
         verdict,
         report.result,
         report.ran,
@@ -69,4 +69,5 @@ def outcome_of(report: Report, run: int | None) -> Outcome:
         report.log,
         report.delay if verdict is Verdict.LATER else 0.0,
         digest=report.digest,
+        part_of=job.part_of,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gristmill.binding import encode
-from gristmill.errors import EndRun, Invalid, Later, Outcome, Permanent, Skip, Unspent
+from gristmill.errors import EndRun, Invalid, Later, Outcome, Permanent, Skip, Unspent, Waiting
 from gristmill.execution.context import Context, storable
 from gristmill.retry import error_name
 
@@ -60,10 +60,17 @@ WRITTEN = "written"  # instead of a verdict: the job's end is in the ledger alre
 
 
 def finished(ctx: Context) -> Ended:
-    """The report of a function that ended its job itself, once that is committed."""
+    """The report of a function that ended its job itself, once that is committed; or caught what tells it to wait."""
+    if ctx._waits:
+        return waiting(ctx)
     if not ctx._has_ended():
         raise Invalid("ctx.finish() was called, but its transaction was not committed")
     return Report(ctx.job, ctx.attempt, WRITTEN), ctx._started
+
+
+def waiting(ctx: Context) -> Ended:
+    """The report of a function that has handed over parts."""
+    return Report(ctx.job, ctx.attempt, "waiting", progress=ctx._snapshot()), ctx._started
 
 
 def cancelled(ctx: Context) -> Ended:
@@ -72,6 +79,8 @@ def cancelled(ctx: Context) -> Ended:
 
 def failed(ctx: Context, error: BaseException, log: Callable[[], str | None], items: Any = None) -> Ended:
     """The report of a function that raised: an outcome that it chose, or an error. What it emitted before stays."""
+    if isinstance(error, Waiting):
+        return waiting(ctx)[0]._replace(items=items), ctx._started
     return _failed(ctx, error, log)._replace(items=items), ctx._started
 
 

@@ -41,6 +41,7 @@ class Origin(NamedTuple):
 
     run_id: int | None
     stage_id: int | None
+    part_of: int | None = None  # the job that it is a part of
 
 
 class Kind(NamedTuple):
@@ -72,6 +73,10 @@ class Claimed(NamedTuple):
         return self.kind.origin.stage_id
 
     @property
+    def part_of(self) -> int | None:
+        return self.kind.origin.part_of
+
+    @property
     def task_id(self) -> int:
         return self.kind.task_id
 
@@ -93,8 +98,9 @@ _NEXT = (
     "SELECT %s FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
     " AND EXISTS (SELECT 1 FROM gm_queue WHERE id = :queue AND NOT paused) ORDER BY priority, ready LIMIT :most"
 )
-_JOB = "key, args, run_id, stage_id, task_id, alone, unique_scope"
-_IN_LINE = itemgetter(9, 0)  # priority, id
+PART_OF = "CASE WHEN stage_id IS NULL THEN parent_id END"  # the job that a job is a part of; NULL: it is no part
+_JOB = f"key, args, run_id, stage_id, {PART_OF}, task_id, alone, unique_scope"
+_IN_LINE = itemgetter(10, 0)  # priority, id
 _ANY, _FROM_FLOOR = "true", "priority = :priority AND ready > :floor"
 
 
@@ -184,10 +190,12 @@ def _sorted_out(rows: Sequence[tuple[Any, ...]], lane: Lane, kinds: set[Kind]) -
     if not rows:
         return []
     columns = list(zip(*rows, strict=True))
-    shared = list(zip(*columns[4:9], strict=True))
+    shared = list(zip(*columns[4:10], strict=True))
     known = {
-        (run, stage, task, alone, unique): Kind(Origin(run, stage), task, alone, unique, lane.queue_id, lane.pool)
-        for run, stage, task, alone, unique in set(shared)
+        (run, stage, parent, task, alone, unique): Kind(
+            Origin(run, stage, parent), task, alone, unique, lane.queue_id, lane.pool
+        )
+        for run, stage, parent, task, alone, unique in set(shared)
     }
     kinds.update(known.values())
     own = zip(*columns[:4], map(known.__getitem__, shared), strict=True)

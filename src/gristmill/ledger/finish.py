@@ -17,8 +17,8 @@ import orjson
 
 from gristmill.clock import micros
 from gristmill.fingerprint import fingerprint
-from gristmill.ledger import flow
-from gristmill.ledger.claim import FREE_KEYS, Origin
+from gristmill.ledger import flow, parents
+from gristmill.ledger.claim import FREE_KEYS, PART_OF, Origin
 from gristmill.ledger.done import remember
 from gristmill.ledger.hold import hold
 from gristmill.ledger.moment import Ended, moment
@@ -43,6 +43,7 @@ class Verdict(StrEnum):
     LOST = "lost"
     CANCELLED = "cancelled"
     LATER = "later"
+    WAITING = "waiting"  #: it handed over parts, and is called again when they have ended
     UNSPENT = "unspent"
     RELEASED = "released"  #: not even started, or the worker was told to stop
 
@@ -65,6 +66,7 @@ class Outcome(NamedTuple):
     delay: float = 0.0  # seconds, for LATER
     alone: bool = False  # suspected of a crash: next time without bystanders
     digest: str | None = None  # the fingerprint of what it did, if it completed: the same again need not be done
+    part_of: int | None = None  # the job that it is a part of, which is locked before
 
 
 _R = TypeVar("_R", bound=tuple[Any, ...])
@@ -95,7 +97,10 @@ class Completed:
 
     def spelled_out(self) -> list[Outcome]:
         pairs = zip(self.rows, self.origins, strict=True)
-        return [Outcome(job, at, run, Verdict.COMPLETED, result, ran) for (job, at, result, ran), (run, _) in pairs]
+        return [
+            Outcome(job, at, run, Verdict.COMPLETED, result, ran, part_of=parent)
+            for (job, at, result, ran), (run, _, parent) in pairs
+        ]
 
 
 _SUCCESS = {
@@ -119,7 +124,7 @@ _KIND = {
     Verdict.UNSPENT: "unspent",
 }
 _FAILED = (*_FAILURE, Verdict.PERMANENT)
-_RETURNED = (Verdict.LATER, Verdict.UNSPENT, Verdict.RELEASED)
+_RETURNED = (Verdict.LATER, Verdict.WAITING, Verdict.UNSPENT, Verdict.RELEASED)
 
 # A CASE, since the planner must not guess how many rows are "in progress and held by this worker": it guesses one, reads
 # them first, and compares each with every row of the batch (2,000 rows: 1.7 s instead of 44 ms).
@@ -127,35 +132,41 @@ _FENCE = (
     "gm_job.id = f.job AND CASE WHEN gm_job.attempt = f.number"
     f" AND state = {State.IN_PROGRESS:d} AND worker_id = :worker THEN true ELSE false END"
 )
-_END = Sql(
-    "UPDATE gm_job SET state = f.target, result = f.outcome, error = f.said, error_class = f.kind,"
-    " fingerprint = f.mark, progress = coalesce(f.done, progress), errors = errors + f.e, crashes = crashes + f.c,"
-    " timeouts = timeouts + f.t, losses = losses + f.l, worker_id = NULL, unique_key = NULL, cancel = {false},"
-    " started_at = CASE WHEN f.ran > 0 THEN {now} - f.ran ELSE started_at END, finished_at = {now}"
+_ALL_ENDED = "CASE WHEN parts_left > 0 THEN false ELSE true END"  # its parts: nearly every job has none
+_ENDING = (
+    "UPDATE gm_job SET %s, result = f.outcome, error = f.said, error_class = f.kind,"
+    " progress = coalesce(f.done, progress), errors = errors + f.e, crashes = crashes + f.c,"
+    " timeouts = timeouts + f.t, losses = losses + f.l, worker_id = NULL, cancel = {false},"
+    " started_at = CASE WHEN f.ran > 0 THEN {now} - f.ran ELSE started_at END"
     " FROM {rows f: job bigint, number int, target smallint, outcome text, ran bigint, done text, said text, kind text,"
-    f" e smallint, c smallint, t smallint, l smallint, mark text}} WHERE {_FENCE}"
-    " RETURNING gm_job.id, stage_id, state, task_id"
+    f" e smallint, c smallint, t smallint, l smallint, mark text}} WHERE {_FENCE} AND %s"
 )
+_END = Sql(
+    _ENDING % ("state = f.target, fingerprint = f.mark, unique_key = NULL, finished_at = {now}", _ALL_ENDED)
+    + f" RETURNING gm_job.id, task_id, stage_id, state, {PART_OF}"
+)
+_END_LATER = Sql(_ENDING % (f"state = {State.QUEUED:d}, ends_as = f.target", "parts_left > 0") + " RETURNING gm_job.id")
 _COMPLETE = Sql(  # the same for the plain case, which is nearly every job: four values a row instead of twelve
     f"UPDATE gm_job SET state = {State.COMPLETED:d}, result = f.outcome, worker_id = NULL,"
     " error = NULL, error_class = NULL, cancel = {false}, started_at = {now} - f.ran, finished_at = {now}"
-    f" FROM {{rows f: job bigint, number int, outcome text, ran bigint}} WHERE {_FENCE}"
+    f" FROM {{rows f: job bigint, number int, outcome text, ran bigint}} WHERE {_FENCE} AND {_ALL_ENDED}"
 )
 _COMPLETE_EACH = (  # on SQLite row by row, in the driver's loop: 3 µs a row less than reading them from JSON
     f"UPDATE gm_job SET state = {State.COMPLETED:d}, result = ?3, worker_id = NULL, cancel = 0,"
     " error = NULL, error_class = NULL, started_at = {now:d} - ?4, finished_at = {now:d} WHERE id = ?1 AND attempt = ?2"
-    f" AND state = {State.IN_PROGRESS:d} AND worker_id = {{worker:d}}"
+    f" AND state = {State.IN_PROGRESS:d} AND worker_id = {{worker:d}} AND {_ALL_ENDED}"
 )
 _BACK = Sql(
     f"UPDATE gm_job SET state = {State.QUEUED:d}, worker_id = NULL, cancel = {{false}}, alone = f.solo,"
     " priority = coalesce(f.urgency, priority),"
-    " ready = CASE WHEN f.delay > 0 THEN NULL ELSE {next} END, run_at = CASE WHEN f.delay > 0 THEN {now} + f.delay END,"
+    " ready = CASE WHEN f.delay > 0 OR (f.waits AND parts_left > 0) THEN NULL ELSE {next} END,"
+    " run_at = CASE WHEN f.delay > 0 THEN {now} + f.delay END,"
     " error = coalesce(f.said, error), error_class = coalesce(f.kind, error_class), progress = coalesce(f.done, progress),"
     " errors = errors + f.e, crashes = crashes + f.c, timeouts = timeouts + f.t, losses = losses + f.l,"
     " returns = returns + f.r"
     " FROM {rows f: job bigint, number int, delay bigint, solo boolean, said text, kind text, done text, e smallint,"
-    " c smallint, t smallint, l smallint, r int, urgency smallint}"
-    f" WHERE {_FENCE} RETURNING gm_job.id, queue_id, run_at"
+    " c smallint, t smallint, l smallint, r int, urgency smallint, waits boolean}"
+    f" WHERE {_FENCE} RETURNING gm_job.id, queue_id, ready, run_at"
 )
 _SPENT = Sql(
     "SELECT j.id, j.errors, j.crashes, j.timeouts, j.losses, j.cancel, t.spec FROM gm_job j JOIN gm_task t"
@@ -201,7 +212,13 @@ def forget_claims(tx: Tx, worker: int, claims: Sequence[int]) -> None:
 
 
 def runs_of(outcomes: Sequence[Outcome], completed: Completed | None) -> set[int | None]:
-    return {o.run for o in outcomes} | {run for run, _ in set(completed.origins if completed else ())}
+    return {o.run for o in outcomes} | {run for run, _, _ in set(completed.origins if completed else ())}
+
+
+def _parents_of(outcomes: Sequence[Outcome], completed: Completed | None) -> set[int | None]:
+    """What these jobs are parts of, and those that wait for parts of their own."""
+    known = {parent for _, _, parent in set(completed.origins if completed else ())}
+    return known | {o.job if o.verdict is Verdict.WAITING else o.part_of for o in outcomes}
 
 
 def settle(
@@ -214,6 +231,7 @@ def settle(
     """The one way out of `in_progress`. The caller has locked the worker's row, and (`runs`) perhaps the runs."""
     runs = flow.lock_runs(tx, runs_of(outcomes, completed)) if runs is None else runs
     begin_runs(tx, [run.id for run in runs.values() if run.state == State.QUEUED])
+    parents.lock(tx, _parents_of(outcomes, completed))
     changes: Counter[flow.Change] = _complete(tx, worker, completed) if completed else Counter()
     ended = list(completed.watched) if completed else []
     refused = _settle_others(tx, worker, outcomes, runs, changes, ended) if outcomes else []
@@ -236,7 +254,7 @@ def _complete(tx: Tx, worker: int, completed: Completed) -> Counter[flow.Change]
     if completed.unique:
         tx.run(FREE_KEYS, ids=completed.unique)
     origins = Counter(completed.origins)
-    return Counter({flow.Change(stage, State.COMPLETED): n for (_, stage), n in origins.items() if stage is not None})
+    return Counter({flow.Change(stage, State.COMPLETED, parent): n for (_, stage, parent), n in origins.items()})
 
 
 def _portions(rows: Sequence[_R], result: int) -> Iterator[Sequence[_R]]:
@@ -266,14 +284,16 @@ def _settle_others(
     ended, back = _decide(tx, outcomes, runs, marks)
     done: set[int] = set()
     for rows in _portions(ended, 3) if ended else ():
-        for job, stage, state, task in tx.all(_END, worker=worker, f=rows):
+        for job, task, *change in tx.tuples(_END, worker=worker, f=rows):
             done.add(job)
             over.append(Ended(job, task))
-            if stage is not None:
-                changes[flow.Change(stage, state)] += 1
-    for job, queue, run_at in tx.all(_BACK, worker=worker, f=back) if back else ():
+            changes[flow.Change(*change)] += 1
+    if late := [row for row in ended if row[0] not in done]:  # or with parts that have not ended
+        done.update(job for rows in _portions(late, 3) for (job,) in tx.tuples(_END_LATER, worker=worker, f=rows))
+    for job, queue, ready, run_at in tx.tuples(_BACK, worker=worker, f=back) if back else ():
         done.add(job)
-        tx.ring(queue, delayed=run_at is not None)
+        if ready is not None or run_at is not None:
+            tx.ring(queue, delayed=run_at is not None)
     _keep_attempts(tx, worker, [o for o in outcomes if o.job in done and _noteworthy(o)], marks)
     completed = [o for o in outcomes if o.verdict is Verdict.COMPLETED and o.job in done]
     remember(tx, [(o.job, o.digest) for o in completed if o.digest is not None])
@@ -335,7 +355,7 @@ def _decide(
             returned = int(o.verdict is Verdict.UNSPENT)
             priority = runs[o.run].priority if o.run is not None else None  # it may have been raised meanwhile
             how = (o.job, o.attempt, micros(delay), o.alone, o.reason, kind, o.progress)
-            back.append((*how, *costs, returned, priority))
+            back.append((*how, *costs, returned, priority, o.verdict is Verdict.WAITING))
         else:
             cancelled = o.verdict is Verdict.CANCELLED or (stopping and o.verdict is not Verdict.PERMANENT)
             target = State.CANCELLED if cancelled else State.FAILED
@@ -360,7 +380,7 @@ def _kind(outcome: Outcome) -> str | None:
 
 
 def _noteworthy(outcome: Outcome) -> bool:
-    return outcome.verdict not in _SUCCESS and outcome.verdict not in (Verdict.RELEASED, Verdict.LATER)
+    return outcome.verdict not in _SUCCESS and outcome.verdict not in (Verdict.RELEASED, Verdict.LATER, Verdict.WAITING)
 
 
 def _keep_attempts(tx: Tx, worker: int, outcomes: Sequence[Outcome], marks: Mapping[int, str]) -> None:

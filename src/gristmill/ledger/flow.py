@@ -7,10 +7,11 @@ transaction. So the last item of a stage closes it exactly once, whichever route
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gristmill.ledger import schema
+from gristmill.ledger import parents, schema
+from gristmill.ledger.moment import Ended, moment
 from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
@@ -55,10 +56,11 @@ _ACTIVATE = Sql(f"UPDATE gm_run SET state = {State.QUEUED:d} WHERE id = :run")
 
 
 class Change(NamedTuple):
-    """An item that became terminal."""
+    """A job that became terminal: an item of a stage, a part of a job, or neither."""
 
-    stage_id: int
+    stage_id: int | None
     state: int
+    part_of: int | None = None
 
 
 def lock_runs(tx: Tx, ids: Iterable[int | None]) -> dict[int, Any]:
@@ -68,10 +70,14 @@ def lock_runs(tx: Tx, ids: Iterable[int | None]) -> dict[int, Any]:
 
 
 def tally(tx: Tx, changes: Mapping[Change, int]) -> None:
-    """Counts items that became terminal, and lets every run whose stage is full move on. Runs are locked already."""
+    """Counts jobs that became terminal, and lets every run whose stage is full move on. Runs are locked already."""
     counts: dict[int, Counter[int]] = {}
-    for (stage, state), number in changes.items():
-        counts.setdefault(stage, Counter())[state] = number
+    ends: Counter[tuple[int | None, int]] = Counter({change[:2]: n for change, n in changes.items() if not change.part_of})
+    if parts := {(change.part_of, change.state): n for change, n in changes.items() if change.part_of}:
+        ends.update(parents.count(tx, parts))  # the last of them may end what they are parts of
+    for (stage, state), number in ends.items():
+        if stage is not None:
+            counts.setdefault(stage, Counter())[state] = number
     if not counts:
         return
     rows = [
@@ -88,6 +94,13 @@ def tally(tx: Tx, changes: Mapping[Change, int]) -> None:
     full = {run for run, state, left in tx.all(_COUNT, f=rows) if state == StageState.SEALED and left == 0}
     for run in sorted(full):
         advance(tx, run)
+
+
+def over(tx: Tx, ended: Iterable[Sequence[Any]]) -> None:
+    """What follows from jobs that ended without a worker: (stage, state, what it is a part of, job, task) of each."""
+    rows = list(ended)
+    tally(tx, Counter(Change(*row[:3]) for row in rows))
+    moment(tx, [Ended(*row[3:]) for row in rows])
 
 
 def begin(tx: Tx, run: int) -> None:

@@ -27,30 +27,45 @@ class Wanted(NamedTuple):
     queue: str | None = None
     task: str | None = None
     since: int | None = None
+    part_of: int | None = None
 
 
 _FEW_STAGES, _FEW_JOBS = 2_000, 20_000  # that are quicker to look up than to walk past
 _SLACK = 600_000_000  # numbers and times of jobs go up together, give or take a long transaction: ten minutes
 _TASKS = Sql("SELECT id FROM gm_task WHERE name = :name")
 _QUEUE = Sql("SELECT id FROM gm_queue WHERE name = :name")
-_OF_RUNS = "FROM gm_stage g JOIN gm_run r ON r.id = g.run_id JOIN gm_subject s ON s.id = r.subject_id WHERE %s"
-_STAGES = f"SELECT g.id, g.total {_OF_RUNS} ORDER BY g.id DESC LIMIT :few"
+_OF_SUBJECT = (
+    "g.run_id IN (SELECT r.id FROM gm_run r WHERE r.subject_id IN (SELECT s.id FROM gm_subject s WHERE s.name = :subject))"
+)
 _FIRST_PAIR = Sql("SELECT queue_id, task_id FROM gm_job WHERE stage_id IS NULL ORDER BY queue_id, task_id LIMIT 1")
-_NEXT_PAIR = Sql(
-    "SELECT queue_id, task_id FROM gm_job WHERE stage_id IS NULL AND (queue_id, task_id) > (:queue, :task)"
+_NEXT_TASK = Sql(
+    "SELECT queue_id, task_id FROM gm_job WHERE stage_id IS NULL AND queue_id = :queue AND task_id > :task"
     " ORDER BY queue_id, task_id LIMIT 1"
 )
-_ENDS = Sql("SELECT min(id), max(id) FROM gm_job")
+_NEXT_QUEUE = Sql(
+    "SELECT queue_id, task_id FROM gm_job WHERE stage_id IS NULL AND queue_id > :queue ORDER BY queue_id, task_id LIMIT 1"
+)
+_FIRST, _LAST = Sql("SELECT min(id) FROM gm_job"), Sql("SELECT max(id) FROM gm_job")
 _FROM = Sql("SELECT id, created_at FROM gm_job WHERE id >= :middle ORDER BY id LIMIT 1")
 
-# The index that finds them: PostgreSQL must be told what it could know.
+# What jobs of a state are found by.
 _BY_STATE = {
-    State.QUEUED: "(j.ready IS NOT NULL OR j.run_at IS NOT NULL)",
-    State.FAILED: "j.fingerprint IS NOT NULL",
-    State.COMPLETED_WITH_ERRORS: "j.odd = :state",
-    State.CANCELLED: "j.odd = :state",
+    State.QUEUED: ("j.ready IS NOT NULL", "j.run_at IS NOT NULL", "j.parts_left > 0"),
+    State.FAILED: ("j.fingerprint IS NOT NULL",),
+    State.COMPLETED_WITH_ERRORS: (f"j.odd = {State.COMPLETED_WITH_ERRORS:d}",),
+    State.CANCELLED: (f"j.odd = {State.CANCELLED:d}",),
 }
-Clauses = Mapping[str, Mapping[str, Any]]  # of fixed text, each with the values that it binds
+Clauses = dict[str, Mapping[str, Any]]  # of fixed text, each with the values that it binds
+
+
+class Route(NamedTuple):
+    """A way to some of the rows: few that are looked up and sorted, or a walk back from the newest until there are enough.
+
+    Both databases take a column with a plus before it as one that has no index: so the way is ours to say, not a guess.
+    """
+
+    where: Clauses
+    few: bool = False
 
 
 def jobs(tx: Tx, wanted: Wanted, most: int) -> list[Job]:
@@ -58,66 +73,83 @@ def jobs(tx: Tx, wanted: Wanted, most: int) -> list[Job]:
     everywhere = _everywhere(tx, wanted)
     found: set[int] = set()
     for route in _routes(tx, wanted):
-        found.update(_newest(tx, {**everywhere, **route}, most))
+        where = everywhere | route.where
+        order = "+j.id" if route.few else "j.id"
+        sql = Sql(f"SELECT j.id FROM gm_job j WHERE {' AND '.join(where) or 'true'} ORDER BY {order} DESC LIMIT :most")
+        found.update(row[0] for row in tx.tuples(sql, most=most, **_values(where)))
     return jobs_of(tx, sorted(found, reverse=True)[:most])
 
 
-def _newest(tx: Tx, where: Clauses, most: int) -> list[int]:
-    values = {name: value for bound in where.values() for name, value in bound.items()}
-    clauses = " AND ".join(where) or "true"
-    sql = Sql(f"SELECT j.id FROM gm_job j WHERE {clauses} ORDER BY j.id DESC LIMIT :most")
-    return [row[0] for row in tx.tuples(sql, most=most, **values)]
+def _values(where: Clauses) -> dict[str, Any]:
+    return {name: value for bound in where.values() for name, value in bound.items()}
 
 
-def _everywhere(tx: Tx, wanted: Wanted) -> dict[str, Mapping[str, Any]]:
-    """What can be asked of each row, wherever it was found."""
-    where: dict[str, Mapping[str, Any]] = {}
-    if wanted.state is not None:
-        where["j.state = :state"] = {"state": wanted.state}
-        if wanted.state in _BY_STATE:
-            where[_BY_STATE[State(wanted.state)]] = {}
-    if wanted.state == State.IN_PROGRESS:
-        where["j.id {in held}"] = {"held": claimed_ids(tx)}
+def _given(*clauses: tuple[str, str, Any]) -> Clauses:
+    return {clause: {name: value} for clause, name, value in clauses if value is not None}
+
+
+def _everywhere(tx: Tx, wanted: Wanted) -> Clauses:
+    """What is asked of each row, wherever it was found."""
+    where = _given(("+j.state = :state", "state", wanted.state), ("j.created_at >= :since", "since", wanted.since))
     if wanted.since is not None:
-        where["j.created_at >= :since"] = {"since": wanted.since}
         where["j.id >= :floor"] = {"floor": _first_since(tx, wanted.since - _SLACK)}
     return where
 
 
-def _routes(tx: Tx, wanted: Wanted) -> Iterator[Clauses]:
+def _routes(tx: Tx, wanted: Wanted) -> Iterator[Route]:
     """The ways to the rows; together they lead to all of them."""
     tasks = None if wanted.task is None else [row.id for row in tx.all(_TASKS, name=wanted.task)]
     queue = None if wanted.queue is None else tx.value(_QUEUE, name=wanted.queue)
     if tasks == [] or (wanted.queue is not None and queue is None):
         return
-    own: dict[str, Mapping[str, Any]] = {}
-    own |= {} if queue is None else {"j.queue_id = :queue": {"queue": queue}}
-    own |= {} if tasks is None else {"j.task_id {in tasks}": {"tasks": tasks}}
-    of_run: dict[str, Mapping[str, Any]] = {}
-    of_run |= {} if wanted.run is None else {"g.run_id = :run": {"run": wanted.run}}
-    of_run |= {} if wanted.stage is None else {"g.name = :stage": {"stage": wanted.stage}}
-    of_run |= {} if wanted.subject is None else {"s.name = :subject": {"subject": wanted.subject}}
-    if not own and not of_run:
-        yield {}
+    own = _given(("+j.queue_id = :queue", "queue", queue), ("+j.task_id {in tasks}", "tasks", tasks))
+    if wanted.part_of is not None:
+        if wanted.run is None and wanted.stage is None and wanted.subject is None:  # it is an item's part, and no item
+            yield Route(own | {"j.stage_id IS NULL": {}, "j.parent_id = :part_of": {"part_of": wanted.part_of}})
         return
-    of_stage = of_run | {clause.replace("j.", "g."): bound for clause, bound in own.items()}
-    values = {name: value for bound in of_stage.values() for name, value in bound.items()}
-    stages = tx.tuples(Sql(_STAGES % " AND ".join(of_stage)), few=_FEW_STAGES, **values)
-    few = len(stages) < _FEW_STAGES and sum(total for _, total in stages) <= _FEW_JOBS
-    if few:
-        yield own | {"j.stage_id {in stages}": {"stages": [number for number, _ in stages]}}
-    elif of_run:
-        yield own | {f"j.stage_id IN (SELECT g.id {_OF_RUNS % ' AND '.join(of_stage)})": values}
+    of_run = _given(
+        ("g.run_id = :run", "run", wanted.run),
+        ("g.name = :stage", "stage", wanted.stage),
+        (_OF_SUBJECT, "subject", wanted.subject),
+    )
+    stages = of_run | {clause.replace("+j.", "g."): bound for clause, bound in own.items()}
+    chosen = f"FROM gm_stage g WHERE {' AND '.join(stages)}"
+    found = _few_stages(tx, chosen, _values(stages)) if stages else None
+    if of_run and found is not None:
+        yield Route(own | {"j.stage_id {in stages}": {"stages": found}}, few=True)
+        return
+    of_stages = own | ({f"+j.stage_id IN (SELECT g.id {chosen})": _values(of_run)} if of_run else {})
+    if by_state := _few_by_state(tx, wanted.state, _FEW_JOBS if stages else _FEW_STAGES):
+        yield from (Route({clause: bound} | of_stages, few=True) for clause, bound in by_state.items())
+    elif not stages or of_run:
+        yield Route(of_stages)
     else:
-        yield own | {"j.stage_id IS NOT NULL": {}}
-    if not of_run:
-        for one_queue, task in _pairs(tx):
-            if (queue is None or one_queue == queue) and (tasks is None or task in tasks):
-                yield {
-                    "j.stage_id IS NULL": {},
-                    "j.queue_id = :one": {"one": one_queue},
-                    "j.task_id = :kind": {"kind": task},
-                }
+        in_stages: Clauses = (
+            {"+j.stage_id IS NOT NULL": {}} if found is None else {"j.stage_id {in stages}": {"stages": found}}
+        )
+        yield Route(own | in_stages, few=found is not None)
+        for one, kind in _pairs(tx):
+            if (queue is None or one == queue) and (tasks is None or kind in tasks):
+                pair = _given(("j.queue_id = :one", "one", one), ("j.task_id = :kind", "kind", kind))
+                yield Route({"j.stage_id IS NULL": {}} | pair)
+
+
+def _few_stages(tx: Tx, chosen: str, values: Mapping[str, Any]) -> list[int] | None:
+    """The stages that are meant, unless they or their items are many."""
+    found = tx.tuples(Sql(f"SELECT g.id, g.total {chosen} LIMIT :few"), few=_FEW_STAGES, **values)
+    few = len(found) < _FEW_STAGES and sum(total for _, total in found) <= _FEW_JOBS
+    return [number for number, _ in found] if few else None
+
+
+def _few_by_state(tx: Tx, state: int | None, few: int) -> Clauses | None:
+    """What leads to all jobs of a state, if there is something and they are not many."""
+    if state == State.IN_PROGRESS:
+        return {"j.id {in held}": {"held": claimed_ids(tx)}}
+    by_state = None if state is None else _BY_STATE.get(State(state))
+    if by_state is None:
+        return None
+    counting = (Sql(f"SELECT count(*) FROM (SELECT 1 FROM gm_job j WHERE {c} LIMIT :few) AS found") for c in by_state)
+    return {clause: {} for clause in by_state} if all(tx.value(sql, few=few + 1) <= few for sql in counting) else None
 
 
 def _pairs(tx: Tx) -> Iterator[tuple[int, int]]:
@@ -125,14 +157,13 @@ def _pairs(tx: Tx) -> Iterator[tuple[int, int]]:
     pair = tx.one(_FIRST_PAIR)
     while pair is not None:
         yield pair.queue_id, pair.task_id
-        pair = tx.one(_NEXT_PAIR, queue=pair.queue_id, task=pair.task_id)
+        queue, task = pair
+        pair = tx.one(_NEXT_TASK, queue=queue, task=task) or tx.one(_NEXT_QUEUE, queue=queue)
 
 
 def _first_since(tx: Tx, moment: int) -> int:
     """The first job that was made at or after a moment, by halving."""
-    low, high = tx.tuples(_ENDS)[0]
-    if low is None:
-        return 0
+    low, high = tx.value(_FIRST) or 0, tx.value(_LAST) or 0
     while low < high:
         middle = (low + high) // 2
         found, made = tx.tuples(_FROM, middle=middle)[0]

@@ -33,10 +33,7 @@ class Standing(NamedTuple):
     name: str
     revision: str | None
     needed: str | None
-
-    @property
-    def ok(self) -> bool:
-        return self.revision == self.needed
+    ok: bool
 
 
 class Step(NamedTuple):
@@ -136,11 +133,13 @@ def history(own: Sequence[Migrations] = ()) -> list[Step]:
 def standings(ledger: Ledger | None, own: Sequence[Migrations] = ()) -> list[Standing]:
     """Where each history is, the ledger's first; None: there is no database yet."""
 
-    def revision(table: str) -> str | None:
-        return None if ledger is None else ledger.revision(table)
+    def stand(name: str, table: str, needed: str | None) -> Standing:
+        found = None if ledger is None else ledger.revision(table)
+        return Standing(name, found, needed, found == needed)
 
-    theirs = [Standing(each.name, revision(each.version_table), _head(each)) for each in own]
-    return [Standing(LEDGER, revision(VERSION_TABLE), REVISION), *theirs]
+    theirs = [stand(each.name, each.version_table, _head(each)) for each in own]
+    ours = stand(LEDGER, VERSION_TABLE, REVISION)
+    return [ours._replace(ok=ledger is not None and ledger.accepts(ours.revision)), *theirs]
 
 
 def _head(own: Migrations) -> str | None:
@@ -153,8 +152,8 @@ def _head(own: Migrations) -> str | None:
 
 def check_own(ledger: Ledger, own: Sequence[Migrations]) -> None:
     """Refuses a database in which an application's own tables are not what its code needs."""
-    for name, found, needed in standings(ledger, own)[1:] if own else ():
-        if found != needed:
+    for name, found, needed, ok in standings(ledger, own)[1:] if own else ():
+        if not ok:
             url = "URL" if ledger.url.password else shown(ledger.url)
             raise SchemaMismatch(
                 f"in the database {shown(ledger.url)} the tables of {name!r} are at {found or 'no revision'}, its code needs"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gristmill.errors import NotYours
-from gristmill.ledger import flow
+from gristmill.ledger import flow, parents
+from gristmill.ledger.claim import PART_OF
 from gristmill.ledger.finish import Outcome, settle
 from gristmill.ledger.hold import hold
 from gristmill.ledger.sql import Sql
@@ -11,10 +12,11 @@ from gristmill.ledger.tx import Tx
 from gristmill.states import TERMINAL, State
 
 _HOLDER = Sql(
-    f"SELECT worker_id, run_id FROM gm_job WHERE id = :job AND attempt = :attempt AND state = {State.IN_PROGRESS:d}"
+    f"SELECT worker_id, run_id, {PART_OF} AS part_of FROM gm_job"
+    f" WHERE id = :job AND attempt = :attempt AND state = {State.IN_PROGRESS:d}"
 )
 _LOCK = Sql(_HOLDER.text + " {lock}")
-_STATE = Sql("SELECT state FROM gm_job WHERE id = :job")
+_STATE = Sql("SELECT coalesce(ends_as, state) FROM gm_job WHERE id = :job")
 
 
 def lock_own(tx: Tx, worker: int, job: int, attempt: int) -> bool:
@@ -30,6 +32,7 @@ def lock_own(tx: Tx, worker: int, job: int, attempt: int) -> bool:
     except NotYours:
         return False
     flow.lock_runs(tx, [row.run_id])
+    parents.lock(tx, [row.part_of])
     locked = tx.one(_LOCK, job=job, attempt=attempt)
     return locked is not None and locked.worker_id == worker
 

@@ -125,6 +125,10 @@ _STAGES_OF = Sql(
     " WHERE g.run_id {in ids}"
     " ORDER BY g.run_id, g.position"
 )
+_OPEN_PARTS = Sql(
+    "SELECT stage_id, count(*) AS items_with_parts, sum(parts) AS parts, sum(parts_left) AS parts_left FROM gm_job"
+    " WHERE run_id {in ids} AND parts_left > 0 GROUP BY stage_id"
+)
 _PLAIN_RESULTS = Sql(
     "SELECT s.name, j.result FROM gm_job j JOIN gm_stage s ON s.id = j.stage_id"
     f" WHERE s.run_id = :run AND NOT s.each AND j.state IN ({', '.join(str(int(s)) for s in sorted(SUCCESS))})"
@@ -144,8 +148,10 @@ def runs(tx: Tx, where: Mapping[str, Mapping[str, Any]], most: int) -> list[Run]
     clauses, values = conditions(where)
     rows = tx.all(Sql(f"{_RUN_COLUMNS}{clauses} ORDER BY r.id DESC LIMIT :most"), most=most, **values)
     stages: dict[int, list[Stage]] = {row.id: [] for row in rows}
+    active = [row.id for row in rows if row.finished_at is None]
+    with_parts = {row.stage_id: row for row in tx.all(_OPEN_PARTS, ids=active)} if active else {}
     for row in tx.all(_STAGES_OF, ids=list(stages)) if stages else ():
-        stages[row.run_id].append(_stage(row))
+        stages[row.run_id].append(_stage(row, with_parts.get(row.id)))
     return [_run(row, stages[row.id]) for row in rows]
 
 
@@ -171,7 +177,7 @@ def _run(row: Any, stages: Sequence[Stage]) -> Run:
     )
 
 
-def _stage(row: Any) -> Stage:
+def _stage(row: Any, parts: Any) -> Stage:
     return Stage(
         name=row.name,
         state=StageState(row.state).word,
@@ -186,6 +192,9 @@ def _stage(row: Any) -> Stage:
         gate=bool(row.gate),
         opened_at=to_datetime(row.opened_at),
         closed_at=to_datetime(row.closed_at),
+        items_with_parts=parts.items_with_parts if parts else 0,
+        parts=int(parts.parts) if parts else 0,
+        parts_left=int(parts.parts_left) if parts else 0,
     )
 
 
@@ -245,6 +254,11 @@ def _job(row: Any) -> Job:
         created_at=to_datetime(row.created_at),
         started_at=to_datetime(row.started_at),
         finished_at=to_datetime(row.finished_at),
+        part_of=row.parent_id if row.stage_id is None else None,
+        parts=row.parts,
+        parts_left=row.parts_left,
+        parts_failed=row.parts_failed,
+        ends_as=None if row.ends_as is None else State(row.ends_as).word,
         adopted=bool(row.adopted),
     )
 
@@ -351,7 +365,10 @@ def run_counts(tx: Tx) -> dict[str, int]:
     return {State(row.state).word: row.n for row in tx.all(_RUN_COUNTS)}
 
 
-_WAITED = Sql("SELECT {now} - created_at FROM gm_job WHERE id = :job AND errors + crashes + timeouts + losses + returns = 0")
+_WAITED = Sql(
+    "SELECT {now} - created_at FROM gm_job WHERE id = :job AND errors + crashes + timeouts + losses + returns = 0"
+    " AND parts IS NULL"
+)
 
 
 def waited(tx: Tx, job: int) -> float | None:

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gristmill.errors import Refused
 from gristmill.ledger import flow, recover, schema
+from gristmill.ledger.claim import PART_OF
 from gristmill.ledger.finish import Outcome, Verdict, settle
 from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
@@ -56,18 +57,20 @@ _RECOUNT = Sql(
     " skipped = :skipped, cancelled = :cancelled WHERE id = :stage"
 )
 _ORPHANS = Sql(
-    "SELECT id, attempt, run_id, worker_id FROM gm_job"
+    f"SELECT id, attempt, run_id, {PART_OF} AS part_of, worker_id FROM gm_job"
     f" WHERE state = {State.IN_PROGRESS:d} AND coalesce(started_at, created_at) <= {{now}} - :quiet"
     " AND NOT EXISTS (SELECT 1 FROM gm_worker w"
     f" WHERE w.id = gm_job.worker_id AND w.state = {WorkerState.ACTIVE:d}) ORDER BY worker_id, id LIMIT :most"
 )
 _OUT_OF_LINE = Sql(
     f"SELECT id FROM gm_job WHERE state = {State.QUEUED:d} AND ready IS NULL AND run_at IS NULL"
-    " AND coalesce(started_at, created_at) <= {now} - :quiet ORDER BY id LIMIT :most"
+    " AND coalesce(started_at, created_at) <= {now} - :quiet"
+    " AND (parts_left IS NULL OR parts_left = 0) ORDER BY id LIMIT :most"  # others wait for their parts
 )
 _INTO_LINE = Sql(
     "UPDATE gm_job SET ready = {next} WHERE id {in ids}"
-    f" AND state = {State.QUEUED:d} AND ready IS NULL AND run_at IS NULL RETURNING queue_id"
+    f" AND state = {State.QUEUED:d} AND ready IS NULL AND run_at IS NULL"
+    " AND (parts_left IS NULL OR parts_left = 0) RETURNING queue_id"
 )
 _COUNTERS = ("total", "completed", "with_errors", "failed", "skipped", "cancelled")
 
@@ -199,7 +202,8 @@ def repair_orphans(tx: Tx, mend: bool, quiet: int = 0, most: int = 1000) -> list
     rows = tx.all(_ORPHANS, most=most, quiet=quiet)
     rows = [row for row in rows if row.worker_id == rows[0].worker_id] if mend else rows
     if rows and mend:
-        settle(tx, rows[0].worker_id, [Outcome(row.id, row.attempt, row.run_id, Verdict.LOST) for row in rows])
+        lost = [Outcome(row.id, row.attempt, row.run_id, Verdict.LOST, part_of=row.part_of) for row in rows]
+        settle(tx, rows[0].worker_id, lost)
     return [Repair("release", f"job {row.id}", f"its worker {row.worker_id} is not active") for row in rows]
 
 

@@ -186,7 +186,7 @@ job = Table(
     Column("id", Id, primary_key=True),
     Column("run_id", BigInteger),
     Column("stage_id", BigInteger),
-    Column("parent_id", BigInteger),  # the job that emitted it
+    Column("parent_id", BigInteger),  # the job that emitted it; without a stage of its own it is a part of that job
     Column("ready", BigInteger),  # its place in the line; NULL: delayed, or not queued
     Column("run_at", BigInteger),  # queued but delayed until then; NULL otherwise
     Column("worker_id", BigInteger),  # who holds it
@@ -220,11 +220,18 @@ job = Table(
     Column("fingerprint", Text),  # of the error that it failed with; NULL unless it is failed now
     # Ends that are rare, so that they are found among millions; by a column of their own for the reason below.
     Column("odd", SmallInteger, Computed(f"CASE WHEN state IN ({_ODD}) THEN state END", persisted=True)),
+    Column("parts", Integer),  # how many it has; NULL, as are the next two, in nearly every job: it has none
+    Column("parts_left", Integer),  # that have not ended
+    Column("parts_failed", Integer),  # or were cancelled
+    Column("ends_as", SmallInteger),  # its end is decided, and this is the state, but parts of it have not ended yet
     # What else may be set in which state. One constraint, since every update of a job pays for it.
     CheckConstraint(
         "CASE state WHEN 0 THEN worker_id IS NULL AND finished_at IS NULL AND (ready IS NULL OR run_at IS NULL)"
-        " WHEN 1 THEN worker_id IS NOT NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NULL"
-        " ELSE worker_id IS NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NOT NULL END",
+        " AND (ends_as IS NULL OR (ready IS NULL AND run_at IS NULL AND coalesce(parts_left, 0) > 0))"
+        " WHEN 1 THEN worker_id IS NOT NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NULL AND ends_as IS NULL"
+        " ELSE worker_id IS NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NOT NULL AND ends_as IS NULL"
+        " AND (parts_left IS NULL OR parts_left = 0) END"
+        " AND (parts IS NULL OR (parts_left >= 0 AND parts_failed >= 0 AND parts_left + parts_failed <= parts))",
         name="gm_job_by_state",
     ),
     postgresql_with={"fillfactor": "45"},  # room to finish a row on its own page, without touching any index
@@ -237,6 +244,12 @@ Index(
     sqlite_where=job.c.stage_id.is_not(None),
     postgresql_where=job.c.stage_id.is_not(None),
 )
+_IS_PART = text("stage_id IS NULL AND parent_id IS NOT NULL")
+Index("gm_job_part", job.c.parent_id, job.c.key, unique=True, sqlite_where=_IS_PART, postgresql_where=_IS_PART)
+# Of each run, the few jobs that have parts which have not ended; and those that end as soon as these have.
+_HAS_PARTS, _IS_ENDING = text("parts_left > 0"), text("ends_as IS NOT NULL")
+Index("gm_job_open_parts", job.c.run_id, job.c.id, sqlite_where=_HAS_PARTS, postgresql_where=_HAS_PARTS)
+Index("gm_job_ending", job.c.id, sqlite_where=_IS_ENDING, postgresql_where=_IS_ENDING)
 Index(
     "gm_job_line",
     job.c.queue_id,

@@ -19,11 +19,12 @@ Where = Mapping[str, Mapping[str, Any]]
 
 _NAMED = 100  # stages, subjects and jobs that a detail names, the most affected first
 
-_FROM = (
-    " FROM gm_attempt a JOIN gm_job j ON j.id = a.job_id JOIN gm_queue q ON q.id = j.queue_id"
+_JOINED = (
+    "gm_attempt a JOIN gm_job j ON j.id = a.job_id JOIN gm_queue q ON q.id = j.queue_id"
     " JOIN gm_task t ON t.id = j.task_id LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
     " LEFT JOIN gm_subject s ON s.id = r.subject_id"
 )
+_FROM = f" FROM {_JOINED}"
 # A job is failed now by this error if the error is the one that it ended with.
 _COUNTS = "count(DISTINCT CASE WHEN j.fingerprint = a.fingerprint THEN j.id END) AS failed, count(*) AS attempts"
 _LIST = (
@@ -33,9 +34,9 @@ _LIST = (
     " GROUP BY a.fingerprint ORDER BY failed DESC, attempts DESC, a.fingerprint LIMIT :most"
 )
 _EXAMPLE = f"SELECT {columns(schema.attempt, 'a')}{_FROM}%s ORDER BY a.ended_at DESC, a.job_id DESC LIMIT 1"
-_EXAMPLES = (
-    f"SELECT a.fingerprint, a.error_class, a.error{_FROM}"
-    " JOIN {rows last: mark text, seen bigint} ON a.fingerprint = last.mark AND a.ended_at = last.seen%s ORDER BY a.job_id"
+_EXAMPLES = (  # CROSS: SQLite begins with the few
+    "SELECT a.fingerprint, a.error_class, a.error FROM {rows last: mark text, seen bigint} CROSS JOIN"
+    f" {_JOINED}%s ORDER BY a.job_id"
 )
 _PLACES = Sql(
     f"SELECT r.pipeline, g.name AS stage, t.name AS task, q.name AS queue, {_COUNTS}{_FROM}"
@@ -70,7 +71,7 @@ def signatures(tx: Tx, where: Where, most: int) -> list[Signature]:
 
 def _examples(tx: Tx, rows: Sequence[Any], where: Where) -> dict[str, Any]:
     """The last attempt of each signature, found by when it was."""
-    clauses, values = conditions(_on_tables(where))
+    clauses, values = conditions({"a.fingerprint = last.mark": {}, "a.ended_at = last.seen": {}, **_on_tables(where)})
     last = [(row.fingerprint, row.last_seen) for row in rows]
     return {row.fingerprint: row for row in tx.all(Sql(_EXAMPLES % clauses), last=last, **values)}
 

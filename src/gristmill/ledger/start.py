@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gristmill.errors import Refused
-from gristmill.ledger import flow
+from gristmill.ledger import flow, parts
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.states import StageState, State
@@ -136,7 +136,10 @@ def raise_jobs(tx: Tx, run: int, most: int = 2000) -> int:
     promotion has it at the moment would be left behind for good.
     """
     row = flow.lock_runs(tx, [run]).get(run)
-    return 0 if row is None else tx.run(_RAISE_JOBS, run=run, priority=row.priority, most=most)
+    if row is None:
+        return 0
+    raised = tx.run(_RAISE_JOBS, run=run, priority=row.priority, most=most)
+    return raised or parts.raise_queued(tx, run, row.priority, most)
 
 
 _COLUMNS = "task_id, queue_id, pool, priority, state, ready, run_at, created_at, args, unique_key, unique_name, unique_scope"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
 from sqlalchemy.exc import IntegrityError
 
 from gristmill.errors import NotFound, Refused
-from gristmill.ledger import done, flow
-from gristmill.ledger.moment import Ended, moment
+from gristmill.ledger import done, flow, parents, parts
+from gristmill.ledger.claim import PART_OF
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.start import TWIN
 from gristmill.ledger.store import Tx
@@ -25,13 +23,18 @@ _SWEEP = Sql(
     f"UPDATE gm_job SET state = {State.CANCELLED:d}, ready = NULL, run_at = NULL, unique_key = NULL, finished_at = {{now}},"
     " error = :reason WHERE id {one_of SELECT id FROM gm_job WHERE stage_id = :stage AND key >= :first"
     " AND (CAST(:last AS text) IS NULL OR key < :last)"
-    f" AND state = {State.QUEUED:d} {{skip}}}} RETURNING stage_id, state, id, task_id"
+    f" AND state = {State.QUEUED:d} AND (parts_left IS NULL OR parts_left = 0) {{skip}}}}"
+    f" RETURNING stage_id, state, {PART_OF}, id, task_id"
 )
-_JOB = Sql("SELECT id, run_id, stage_id, state, run_at, queue_id FROM gm_job WHERE id = :job")
+_JOB = Sql(
+    "SELECT id, run_id, stage_id, state, run_at, queue_id, parts, parts_left, ends_as,"
+    f" {PART_OF} AS part_of FROM gm_job WHERE id = :job"
+)
 _LOCK_JOB = Sql("SELECT state, stage_id, unique_name FROM gm_job WHERE id = :job {lock}")
 _CANCEL_QUEUED = Sql(
     f"UPDATE gm_job SET state = {State.CANCELLED:d}, ready = NULL, run_at = NULL, unique_key = NULL, finished_at = {{now}},"
-    f" error = :reason WHERE id = :job AND state = {State.QUEUED:d} RETURNING stage_id, state, id, task_id"
+    f" error = :reason WHERE id = :job AND state = {State.QUEUED:d} AND (parts_left IS NULL OR parts_left = 0)"
+    f" RETURNING stage_id, state, {PART_OF}, id, task_id"
 )
 _ASK_CANCEL = Sql(f"UPDATE gm_job SET cancel = {{true}} WHERE id = :job AND state = {State.IN_PROGRESS:d}")
 _NOW = Sql(
@@ -106,32 +109,33 @@ def sweep(tx: Tx, run: int, stage: int, first: str = "", most: int = 1000) -> st
     following: str | None = tx.value(_NEXT_KEYS, stage=stage, after=first, most=most)
     reason = row.error or row.reason or "the run was stopped"
     changed = tx.all(_SWEEP, stage=stage, first=first, last=following, reason=reason)
-    _over(tx, changed)
+    flow.over(tx, changed)
     return following
 
 
 def cancel_job(tx: Tx, job: int, *, by: str, reason: str | None = None) -> State:
-    """Cancels a queued job now; one in progress is stopped by its worker. Says which state it was in."""
+    """Cancels a queued job now, or after its parts; one in progress is stopped by its worker. Says which state it was in."""
     row = tx.one(_JOB, job=job)
     if row is None:
         raise NotFound(f"there is no job {job}")
     if row.run_id is not None:
         flow.lock_runs(tx, [row.run_id])
+    parents.lock(tx, [row.part_of])
     tx.one(_LOCK_JOB, job=job)  # between the next two it must not change hands
-    changed = tx.all(_CANCEL_QUEUED, job=job, reason=reason or f"cancelled by {by}")
-    was = State.QUEUED if changed else State.IN_PROGRESS
-    if not changed and not tx.run(_ASK_CANCEL, job=job):
-        current = tx.one(_JOB, job=job)
-        raise Refused(f"job {job} is {State(current.state).word if current else 'gone'} already")
+    said = reason or f"cancelled by {by}"
+    changed = tx.all(_CANCEL_QUEUED, job=job, reason=said)
+    was = State.QUEUED if changed or parents.cancel(tx, job, said) else State.IN_PROGRESS
+    if was is State.IN_PROGRESS and not tx.run(_ASK_CANCEL, job=job):
+        raise Refused(_ended_already(job, tx.one(_JOB, job=job)))
     audit(tx, by, "job.cancel", f"job {job}", reason=reason)
-    _over(tx, changed)
+    flow.over(tx, changed)
     return was
 
 
-def _over(tx: Tx, changed: Sequence[Any]) -> None:
-    """What follows from jobs that ended without a worker: (stage, state, job, task) of each."""
-    flow.tally(tx, Counter(flow.Change(stage, state) for stage, state, _, _ in changed if stage is not None))
-    moment(tx, [Ended(job, task) for _, _, job, task in changed])
+def _ended_already(job: int, row: Any) -> str:
+    if row is not None and row.ends_as is not None:
+        return f"job {job} will be {State(row.ends_as).word} already, once {row.parts_left} parts of it have stopped"
+    return f"job {job} is {State(row.state).word if row else 'gone'} already"
 
 
 def requeue_job(tx: Tx, job: int, *, by: str) -> None:
@@ -141,11 +145,15 @@ def requeue_job(tx: Tx, job: int, *, by: str) -> None:
         raise NotFound(f"there is no job {job}")
     if row.run_id is not None:
         run = flow.lock_runs(tx, [row.run_id])[row.run_id]
-        stage = tx.one(_STAGE, stage=row.stage_id)
-        if run.state in TERMINAL or run.stop is not None or stage is None or stage.state == StageState.CLOSED:
+        stage = None if row.part_of is not None else tx.one(_STAGE, stage=row.stage_id)
+        closed = row.part_of is None and (stage is None or stage.state == StageState.CLOSED)
+        if run.state in TERMINAL or run.stop is not None or closed:
             raise Refused(
                 f"job {job} belongs to a stage that is closed; start a new run, or requeue items while their stage is open"
             )
+    part_of, has_parts = row.part_of, row.parts is not None
+    if part_of is not None:
+        parts.check_retry(tx, job, part_of)
     row = tx.one(_LOCK_JOB, job=job)
     queue = tx.value(_NOW, job=job)
     if queue is None:
@@ -154,6 +162,10 @@ def requeue_job(tx: Tx, job: int, *, by: str) -> None:
             raise Refused(f"job {job} is {State(row.state).word if row else 'gone'}: there is nothing to retry")
         if row.stage_id is not None:
             _uncount(tx, row.stage_id, State(row.state))
+        if part_of is not None:
+            parents.uncount(tx, part_of, {row.state: 1})
+        if has_parts:
+            parts.retry_failed(tx, job)
     tx.ring(queue)
     audit(tx, by, "job.retry", f"job {job}")
 

@@ -58,6 +58,11 @@ class Job(NamedTuple):
     holder: Holder | None
     stopping: bool
     may_retry: bool
+    ends_as: State | None = None  # its end is decided, but parts of it have not ended
+    parts: int = 0
+    parts_left: int = 0
+    parts_running: int = 0
+    some_parts: Sequence[Job] = ()  # if it waits for them: the one that runs longest, the one that is next
 
 
 class Run(NamedTuple):
@@ -85,6 +90,8 @@ def of_job(job: Job, now: int) -> Why:
         again = ("job", "retry", str(job.id)) if job.may_retry else ()
         said = f"{job.name} ended {job.state.word} at {_time(job.since)}{_after(': ', job.error)}"
         return _why(target, Reason.FINISHED, said, *again, at=job.since)
+    if job.parts_left and job.some_parts:
+        return _of_parts(target, job, now)
     if job.holder is not None:
         return _held(target, job, job.holder)
     if job.stopping:
@@ -102,6 +109,20 @@ def of_job(job: Job, now: int) -> Why:
         said = f"{job.name} waits behind {_count(job.ahead, 'ready job')} of queue {job.queue!r}"
         return _why(target, Reason.IN_LINE, said)
     return _why(target, Reason.IN_LINE, f"{job.name} is the next of queue {job.queue!r}, as soon as a worker has room")
+
+
+def _of_parts(target: str, job: Job, now: int) -> Why:
+    """Of a job that waits for its parts: why these are not moving."""
+    some = f"{job.parts_left:,} of {_count(job.parts, 'part')}"
+    if job.ends_as is not None:
+        return _why(target, Reason.STOPPING, f"{job.name} will be {job.ends_as.word} as soon as {some} have stopped")
+    reasons = [of_job(part, now) for part in job.some_parts]
+    chosen = min(reasons, key=lambda why: _CHOICE.index(why.reason))
+    if chosen.reason is not Reason.IN_PROGRESS:
+        return replace(chosen, target=target, sentence=f"{job.name} waits for {some}: {chosen.sentence}")
+    first = job.some_parts[reasons.index(chosen)]
+    running = f"{job.parts_running:,} in progress, the oldest is {first.name}, since {_time(first.since)}"
+    return _why(target, Reason.PARTS, f"{job.name} waits for {some}: {running}", at=first.since)
 
 
 def _held(target: str, job: Job, holder: Holder) -> Why:
@@ -142,7 +163,7 @@ def of_run(run: Run, now: int) -> Why:
 
 # Of the reasons of a run's jobs: what moves, what needs a person, what passes by itself.
 _CHOICE = (
-    *(Reason.IN_PROGRESS, Reason.IN_LINE),
+    *(Reason.IN_PROGRESS, Reason.PARTS, Reason.IN_LINE),
     *(Reason.WORKER_SILENT, Reason.QUEUE_PAUSED, Reason.NO_WORKER),
     *(Reason.DELAYED, Reason.STOPPING),
 )
@@ -199,9 +220,18 @@ _WORKERS = Sql(
 _HOLDERS = Sql("SELECT id, host, heartbeat_at FROM gm_worker WHERE id {in ids}")
 _JOBS = Sql(
     f"SELECT {columns(schema.job, 'j')}, g.name AS stage, g.state AS stage_state, r.state AS run_state, r.stop,"
-    " t.name AS task, q.name AS queue,"
-    " q.paused FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
+    " t.name AS task, q.name AS queue, q.paused, p.id AS part_of, coalesce(p.ends_as, p.state) AS parent_state"
+    " FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
+    " LEFT JOIN gm_job p ON p.id = j.parent_id AND j.stage_id IS NULL"
     " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id WHERE j.id {in ids}"
+)
+_RUNNING_PARTS = Sql(
+    f"SELECT id FROM gm_job WHERE parent_id = :job AND stage_id IS NULL AND state = {State.IN_PROGRESS:d}"
+    " ORDER BY started_at, id"
+)
+_NEXT_PART = Sql(
+    f"SELECT id FROM gm_job WHERE parent_id = :job AND stage_id IS NULL AND state = {State.QUEUED:d}"
+    " ORDER BY CASE WHEN ready IS NULL THEN 1 ELSE 0 END, ready, run_at, id LIMIT 1"
 )
 _AHEAD = Sql(
     "SELECT count(*) FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND (priority < :priority"
@@ -280,10 +310,11 @@ class _Look:
         closed = row.run_id is not None and (
             row.run_state in TERMINAL or row.stop is not None or row.stage_state == StageState.CLOSED
         )
+        closed = closed or row.parent_state in TERMINAL
         state = State(row.state)
-        return Job(
+        job = Job(
             id=row.id,
-            name=f"job {row.id} ({row.key!r})" if row.key else f"job {row.id} ({row.task})",
+            name=_named(row),
             state=state,
             stage=row.stage,
             queue=row.queue,
@@ -294,8 +325,21 @@ class _Look:
             since=row.finished_at or row.started_at,
             error=row.error,
             holder=self._holder(row.worker_id, holders),
-            stopping=bool(row.cancel) or row.stop is not None,
+            stopping=bool(row.cancel) or row.stop is not None or row.parent_state in TERMINAL,
             may_retry=state in (State.FAILED, State.CANCELLED) and not closed,
+        )
+        waits = state is State.QUEUED and row.ready is None and row.run_at is None and row.parts_left
+        return self._with_parts(job, row) if waits else job
+
+    def _with_parts(self, job: Job, row: Any) -> Job:
+        running = [part.id for part in self.tx.all(_RUNNING_PARTS, job=job.id)]
+        following = self.tx.value(_NEXT_PART, job=job.id)
+        return job._replace(
+            ends_as=None if row.ends_as is None else State(row.ends_as),
+            parts=row.parts,
+            parts_left=row.parts_left,
+            parts_running=len(running),
+            some_parts=self.jobs(running[:1] + [part for part in [following] if part is not None]),
         )
 
     def _holder(self, number: int | None, holders: dict[int, Any]) -> Holder | None:
@@ -348,6 +392,12 @@ class _Look:
             Stage(row.name, bool(row.each), StageState(row.state), _left(row), row.total, tuple(after[row.id]))
             for row in rows
         ]
+
+
+def _named(row: Any) -> str:
+    if row.part_of is not None:
+        return f"job {row.id} ({row.key!r} of job {row.part_of})"
+    return f"job {row.id} ({row.key!r})" if row.key else f"job {row.id} ({row.task})"
 
 
 def _left(row: Any) -> int:

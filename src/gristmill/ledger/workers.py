@@ -8,6 +8,7 @@ from typing import NamedTuple
 import orjson
 
 from gristmill.errors import NotYours, SchemaMismatch
+from gristmill.ledger.claim import PART_OF
 from gristmill.ledger.finish import Outcome, Verdict, settle
 from gristmill.ledger.hold import hold
 from gristmill.ledger.schema import REVISION
@@ -49,11 +50,13 @@ _LOCK_WORKER = Sql(
 _LOSE = Sql(f"UPDATE gm_worker SET state = {WorkerState.LOST:d} WHERE id = :worker")
 _CLAIMS = Sql("SELECT jobs FROM gm_claim WHERE worker_id = :worker")
 _HELD = Sql(
-    f"SELECT id, attempt, run_id FROM gm_job WHERE id {{in ids}} AND state = {State.IN_PROGRESS:d} AND worker_id = :worker"
+    f"SELECT id, attempt, run_id, {PART_OF} AS part_of FROM gm_job"
+    f" WHERE id {{in ids}} AND state = {State.IN_PROGRESS:d} AND worker_id = :worker"
 )
 _ASKED = Sql(
-    "SELECT j.id FROM gm_job j LEFT JOIN gm_run r ON r.id = j.run_id WHERE j.id {in ids} AND j.worker_id = :worker"
-    " AND (j.cancel OR r.stop IS NOT NULL)"
+    "SELECT j.id FROM gm_job j LEFT JOIN gm_run r ON r.id = j.run_id LEFT JOIN gm_job p ON p.id = j.parent_id"
+    " AND j.stage_id IS NULL WHERE j.id {in ids} AND j.worker_id = :worker"
+    " AND (j.cancel OR r.stop IS NOT NULL OR p.ends_as IS NOT NULL)"
 )
 
 
@@ -87,14 +90,20 @@ def leave(tx: Tx, worker: int) -> None:
 
 def held_jobs(tx: Tx, worker: int) -> list[tuple[int, int, int | None]]:
     """(id, attempt, run) of the jobs in progress under this worker's name."""
+    return [(outcome.job, outcome.attempt, outcome.run) for outcome in _all_held(tx, worker, Verdict.RELEASED)]
+
+
+def _all_held(tx: Tx, worker: int, verdict: Verdict) -> list[Outcome]:
+    """One end for all that is in progress under this worker's name."""
     ids = [number for row in tx.all(_CLAIMS, worker=worker) for number in orjson.loads(row.jobs)]
-    return [tuple(row) for row in tx.all(_HELD, ids=ids, worker=worker)] if ids else []
+    rows = tx.all(_HELD, ids=ids, worker=worker) if ids else []
+    return [Outcome(row.id, row.attempt, row.run_id, verdict, part_of=row.part_of) for row in rows]
 
 
 def release_strays(tx: Tx, worker: int, held: Set[int] = frozenset()) -> int:
     """Gives back what is in the worker's name but not in its hands: a claim whose commit got no answer."""
-    strays = [job for job in held_jobs(tx, worker) if job[0] not in held]
-    settle(tx, worker, [Outcome(number, attempt, run, Verdict.RELEASED) for number, attempt, run in strays])
+    strays = [outcome for outcome in _all_held(tx, worker, Verdict.RELEASED) if outcome.job not in held]
+    settle(tx, worker, strays)
     return len(strays)
 
 
@@ -130,7 +139,7 @@ def rescue(tx: Tx, worker: int, gone: bool = False) -> int | None:
     if tx.one(_LOCK_WORKER, worker=worker, gone=gone) is None:
         return None  # it is back, or in the middle of a transaction, or someone else was faster
     tx.run(_LOSE, worker=worker)
-    lost = [Outcome(number, attempt, run, Verdict.LOST) for number, attempt, run in held_jobs(tx, worker)]
+    lost = _all_held(tx, worker, Verdict.LOST)
     settle(tx, worker, lost)
     tx.run(_LEAVE_CLAIMS, worker=worker)
     return len(lost)

@@ -11,7 +11,7 @@ from gristmill.execution import load
 from gristmill.mill.lazy import lazy
 from gristmill.mill.mending import Mending
 from gristmill.mill.working import Working
-from gristmill.pipeline import Part, Registry
+from gristmill.pipeline import Piece, Registry
 from gristmill.settings import database_url
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Mill(Mending, Working):
     def open(
         cls,
         url: str | None = None,
-        *parts: Part | Registry,
+        *parts: Piece | Registry,
         create: bool = True,
         clock: Clock | None = None,
     ) -> Self:

@@ -36,8 +36,10 @@ class Acting(Reading):
         return self.run(run)
 
     def cancel_job(self, job: int, *, reason: str | None = None, by: str | None = None, dry_run: bool = False) -> Job:
-        """Cancels a queued job; one in progress is stopped by its worker within a few seconds."""
+        """Cancels a queued job; one in progress is stopped by its worker within a few seconds. Its parts go with it."""
         self._act(dry_run, stop.cancel_job, job, by=by or who(), reason=reason)
+        if not dry_run:
+            housekeeping.sweep_parts(self.ledger, job)
         return self.job(job)
 
     def retry_job(self, job: int, *, by: str | None = None, dry_run: bool = False) -> Job:

@@ -16,7 +16,7 @@ from gristmill.mill.lazy import lazy
 from gristmill.mill.reading import Reading
 from gristmill.mill.values import arguments, choice, delay_of, moment, name_of
 from gristmill.model import Job, Priority, Run
-from gristmill.pipeline import Pipeline, Stage, Task, check_timeout
+from gristmill.pipeline import Part, Pipeline, Stage, Task, check_timeout
 from gristmill.retry import Retries
 from gristmill.states import UniqueScope
 
@@ -136,6 +136,8 @@ class Asking(Reading):
             raise Invalid(
                 f"{registered.name!r} is a stage: it runs as part of a run; start pipeline {registered.pipeline.name!r}"
             )
+        if isinstance(registered, Part):
+            raise Invalid(f"{registered.name!r} is a part: {registered.of!r} hands it over, with ctx.parts(…)")
         return registered
 
     def _how(

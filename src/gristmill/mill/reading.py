@@ -56,12 +56,13 @@ class Reading(Base):
         state: str | None = None,
         queue: str | None = None,
         task: str | None = None,
+        part_of: int | None = None,
         since: datetime | None = None,
         limit: int = 50,
     ) -> list[Job]:
-        """Jobs, newest first."""
+        """Jobs, newest first. Those of a `run` are the items of its stages; parts are `part_of` their job."""
         made = None if since is None else from_datetime(since)
-        wanted = listing.Wanted(run, stage, subject, state_of(state), queue, task, made)
+        wanted = listing.Wanted(run, stage, subject, state_of(state), queue, task, made, part_of)
         with self.ledger.reading() as tx:
             self._check_queue(tx, queue)
             return listing.jobs(tx, wanted, limit)

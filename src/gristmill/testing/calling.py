@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 import orjson
 
 from gristmill.binding import check_key, encode
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, Skip, did_you_mean
+from gristmill.execution import parts as handing
 from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
+from gristmill.execution.parts import Parts
 from gristmill.execution.run import Report
 from gristmill.model import Priority
 from gristmill.model import Stage as StageModel
-from gristmill.pipeline import Registry, Stage, Task
+from gristmill.pipeline import Part, Registry, Stage, Task
 from gristmill.testing.performing import perform
 
 Results = Mapping[str, Any]  # stage: its result, or those of its items by key
@@ -34,8 +36,9 @@ class Item(NamedTuple):
 class Called:
     """How one attempt ended."""
 
-    outcome: str  #: completed, completed_with_errors, skipped, permanent, error, later, unspent, end_run or cancelled
+    outcome: str  #: completed, completed_with_errors, skipped, permanent, error, later, waiting, unspent, end_run, cancelled
     items: list[Item] = field(default_factory=list)  #: emitted, in their order
+    parts: list[Item] = field(default_factory=list)  #: handed over, in their order; `stage` is the name of the part
     progress: dict[str, Any] | None = None  #: the last that it said
     reason: str | None = None  #: why it was skipped or failed, in words
     delay: float = 0.0  #: seconds, for `Later` and `Unspent`
@@ -59,44 +62,52 @@ def call(
     subject: str = "subject",
     attempt: int = 1,
     results: Results | None = None,
+    parts: Mapping[str, Any] | None = None,
     cancelled: bool = False,
 ) -> Called:
     """Runs a task or stage once, in this process, without a database.
 
     `args` are the job's; of a plain stage, the run's. An `each` stage gets its item's as `args`, the run's as `run_args`.
     `results`: what `ctx.results(stage)` gives: a result, or for an `each` stage a dict of results by key.
+    `parts`: what became of its parts, by key: a result, or an error for one that failed. Without, it is called for the
+    first time, and ends `waiting` if it has any.
     `cancelled`: somebody asked for the job to stop before it began.
     """
     if not isinstance(task, Task):
         raise Invalid(f"{task!r} is not a task; put @task above the function, or give a stage of a pipeline")
     own, shared = _arguments(task, args or {}, run_args or {})
     ctx = _Context(_common(task, subject, shared), _key(task, key), own, attempt, _results(task, results or {}))
+    ctx._called, ctx._ended_parts = task, parts
     ctx._asked = cancelled
     sent: list[Any] = []
     emitter = _emitter(ctx, task, shared, sent)
     report, error = perform(task, ctx, emitter)
-    return _called(report, error, sent)
+    return _called(report, error, sent, ctx._handed_over)
 
 
-def _called(report: Report, error: BaseException | None, sent: list[Any]) -> Called:
+def _called(report: Report, error: BaseException | None, sent: list[Any], parts: list[Item]) -> Called:
     rows = sent + (list(report.items[1]) if report.items else [])
     items = [Item(key, {} if args is None else orjson.loads(args), stage) for key, args, stage in rows]
     value = None if report.result is None else orjson.loads(report.result)
-    return Called(report.verdict, items, report.progress, report.reason, report.delay, error, value)
+    return Called(report.verdict, items, parts, report.progress, report.reason, report.delay, error, value)
 
 
 def _arguments(
     task: Task[Any, Any], args: Mapping[str, Any], run_args: Mapping[str, Any]
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """(the job's, the run's) arguments, checked like those of work that is asked for, and as JSON brings them back."""
-    if not isinstance(task, Stage):
+    if not isinstance(task, Stage) and not _is_part_of_stage(task):
         if run_args:
             raise Invalid(f"{task!r} is no stage, so there is no run whose arguments it could get: give them as args")
         return _as_json(task.parameters.check(args)), None
     task.parameters.refuse_unknown(args)
     task.parameters.refuse_missing(args, run_args)
     own, shared = _as_json(task.parameters.check_named(args)), _as_json(task.parameters.check_named(run_args))
-    return (own, shared) if task.each else (None, {**shared, **own})
+    return (None, {**shared, **own}) if isinstance(task, Stage) and not task.each else (own, shared)
+
+
+def _is_part_of_stage(task: Task[Any, Any]) -> bool:
+    return isinstance(task, Part) and isinstance(task.of, Stage)
 
 
 def _as_json(args: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,8 +116,8 @@ def _as_json(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _key(task: Task[Any, Any], key: str | None) -> str | None:
-    if isinstance(task, Stage) and task.each:
-        return check_key("item" if key is None else key)
+    if isinstance(task, Part) or (isinstance(task, Stage) and task.each):
+        return check_key(("part" if isinstance(task, Part) else "item") if key is None else key)
     if key is not None:
         raise Invalid(f"{task!r} has no items, so no key")
     return None
@@ -114,6 +125,7 @@ def _key(task: Task[Any, Any], key: str | None) -> str | None:
 
 def _results(task: Task[Any, Any], results: Results) -> dict[str, list[tuple[str, Any]]]:
     """(key, result) by stage, in the order of the keys, as the ledger gives them."""
+    task = task.of if isinstance(task, Part) else task
     if not isinstance(task, Stage):
         return {}
     stages = task.pipeline.stages
@@ -129,11 +141,13 @@ def _results(task: Task[Any, Any], results: Results) -> dict[str, list[tuple[str
 
 
 def _common(task: Task[Any, Any], subject: str, run_args: Mapping[str, Any] | None) -> Common:
-    if not isinstance(task, Stage):
-        return Common(task.name, task.timeout, task.memory_mib)
-    run_row = (task.pipeline.name, check_key(subject, "subject"), int(Priority.NORMAL), 1, run_args or {})
-    stage_row = (task.stage_name, task.each, _targets(task))
-    return Common(task.name, task.timeout, task.memory_mib, 1, run_row, stage_row)
+    part_of = 1 if isinstance(task, Part) else None
+    stage = task.of if isinstance(task, Part) else task
+    if not isinstance(stage, Stage):
+        return Common(task.name, task.timeout, task.memory_mib, part_of=part_of)
+    run_row = (stage.pipeline.name, check_key(subject, "subject"), int(Priority.NORMAL), 1, run_args or {})
+    stage_row = (stage.stage_name, stage.each, _targets(stage) if stage is task else [])
+    return Common(task.name, task.timeout, task.memory_mib, 1, run_row, stage_row, part_of)
 
 
 def _targets(stage: Stage[Any, Any]) -> list[list[str]]:
@@ -154,6 +168,22 @@ def _emitter(ctx: Context, task: Task[Any, Any], run_args: Mapping[str, Any] | N
     return emitter
 
 
+def _ended(keys: Iterable[str], became: Mapping[str, Any]) -> Parts[Any]:
+    """Parts as the test says that they ended."""
+    failed: dict[str, str] = {}
+    completed: list[tuple[str, Any]] = []
+    total = 0
+    for total, key in enumerate(sorted(keys), 1):  # noqa: B007 - how many there were
+        if key not in became:
+            raise Invalid(f"it was not said what became of the part {key!r}: call(…, parts={{{key!r}: …}})")
+        value = became[key]
+        if isinstance(value, BaseException):
+            failed |= {} if isinstance(value, Skip) else {key: str(value) or type(value).__name__}
+        else:
+            completed.append((key, orjson.loads(encode(value, "a result"))))
+    return Parts(total, failed, completed)
+
+
 class _Context(Context):
     """A context whose run's results are given by the test."""
 
@@ -167,6 +197,26 @@ class _Context(Context):
     ) -> None:
         super().__init__((0, 1, attempt, key, args), common, time.monotonic())
         self._results = results
+        self._called: Task[Any, Any] | None = None
+        self._ended_parts: Mapping[str, Any] | None = None
+        self._handed_over: list[Item] = []
+
+    def parts(self, part: Part[Any, Any] | str, items: Iterable[Any]) -> Parts[Any]:
+        wanted = handing.part_of(self, part)
+        there = {item.key for item in self._handed_over}
+        for key, args in handing.rows(wanted, items, self._common.run_args):
+            if key in there:
+                raise Invalid(f"the part {key!r} was asked for twice; keys must be unique among the parts of a job")
+            there.add(key)
+            self._handed_over.append(Item(key, {} if args is None else orjson.loads(args), wanted.part_name))
+        keys = [item.key for item in self._handed_over if item.stage == wanted.part_name]
+        if keys and self._ended_parts is None:
+            handing.wait(self)
+        return handing.judged(self, wanted, _ended(keys, self._ended_parts or {}))
+
+    def _task(self) -> Task[Any, Any]:
+        assert self._called is not None
+        return self._called
 
     def results(self, stage: str) -> Iterator[tuple[str, Any]]:
         self._run()

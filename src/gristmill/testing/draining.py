@@ -19,11 +19,12 @@ from gristmill.errors import Invalid, did_you_mean
 from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
 from gristmill.execution.known import Knowledge, outcome_of, runs_of
+from gristmill.execution.parts import stage_row
 from gristmill.execution.room import ASYNC, SYNC
 from gristmill.execution.run import WRITTEN
-from gristmill.housekeeping import sweep_run
+from gristmill.housekeeping import sweep_parts, sweep_run
 from gristmill.identity import born, host
-from gristmill.ledger import names, stop, workers
+from gristmill.ledger import names, parts, stop, workers
 from gristmill.ledger.claim import Claimed, Kind, Lane, Taken, Want
 from gristmill.ledger.emit import Emission, Refusal
 from gristmill.ledger.exchange import Batch, exchange, refused
@@ -32,6 +33,7 @@ from gristmill.ledger.queues import all_queues, next_due, promote
 from gristmill.ledger.store import Ledger, Tx
 from gristmill.mill import Mill
 from gristmill.model import Priority
+from gristmill.pipeline import Task
 from gristmill.settings import VERSION
 from gristmill.testing.performing import perform
 
@@ -108,9 +110,11 @@ class _Drainer:
 
     def _sweep(self) -> None:
         with self._ledger.reading() as tx:
-            stopping = stop.stopping_runs(tx)
+            stopping, ending = stop.stopping_runs(tx), parts.ending(tx)
         for run in stopping:
             sweep_run(self._ledger, run)
+        for job in ending:
+            sweep_parts(self._ledger, job)
 
     def _claim(self) -> Taken | None:
         """The next job: of the highest priority, of the first queue that has one."""
@@ -142,7 +146,7 @@ class _Drainer:
         if report.verdict == WRITTEN:
             self._ledger.do(exchange, self._worker, Batch(ended_claims=ended_claims))
             return
-        outcome = outcome_of(report, job.run_id)
+        outcome = outcome_of(report, job)
         if outcome.verdict is Verdict.UNSPENT:
             self._rests = report.delay
         if job.id in self._refused:
@@ -156,13 +160,14 @@ class _Drainer:
     def _common(self, kind: Kind) -> Common:
         """What a child would be told about jobs of this kind."""
         name, spec = self._known.tasks[kind.task_id]
-        run, stage = kind.origin
-        run_row = stage_row = None
-        if run is not None and stage is not None:
+        run, stage, part_of = kind.origin
+        run_row, row = None, stage_row(self.task(name))
+        if run is not None:
             info = self._known.runs[run]
             run_row = (*info[:-1], orjson.loads(info.args))
-            stage_row = self._known.stages[stage]
-        return Common(name, spec["timeout"], spec["memory_mib"], run, run_row, stage_row)
+        if stage is not None:
+            row = self._known.stages[stage]
+        return Common(name, spec["timeout"], spec["memory_mib"], run, run_row, row, part_of)
 
     def _emitter(self, ctx: Context) -> Emitter | None:
         """Where this job's items go: into the ledger at once, so that a generator is never held up."""
@@ -212,6 +217,9 @@ class _Drainer:
 
     def ledger(self) -> Ledger:
         return self._ledger
+
+    def task(self, name: str) -> Task[Any, Any]:
+        return self._mill.registry.task(name)
 
     def report_progress(self, job: int, attempt: int, state: dict[str, Any]) -> None:
         self._ledger.do(report_progress, self._worker, [(job, attempt, orjson.dumps(state).decode())])

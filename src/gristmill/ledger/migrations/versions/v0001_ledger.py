@@ -41,7 +41,8 @@ def _views() -> dict[str, str]:
             SELECT j.id, j.run_id, g.name AS stage, j.key, t.name AS task, q.name AS queue,
                 {_words("j.state", _STATES)} AS state, {_words("j.priority", _PRIORITIES)} AS priority, j.attempt,
                 j.errors, j.crashes, j.timeouts, j.losses, j.returns, j.args, j.result, j.error, j.error_class, j.fingerprint,
-                j.progress, j.worker_id, {_times("j", "run_at", "created_at", "started_at", "finished_at")}
+                j.progress, j.worker_id, CASE WHEN j.stage_id IS NULL THEN j.parent_id END AS part_of, j.parts, j.parts_left,
+                j.parts_failed, {_times("j", "run_at", "created_at", "started_at", "finished_at")}
             FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id
                 LEFT JOIN gm_stage g ON g.id = j.stage_id""",
     }
@@ -139,8 +140,12 @@ def upgrade() -> None:
         sa.Column(
             "odd", sa.SmallInteger(), sa.Computed("CASE WHEN state IN (3, 5) THEN state END", persisted=True), nullable=True
         ),
+        sa.Column("parts", sa.Integer(), nullable=True),
+        sa.Column("parts_left", sa.Integer(), nullable=True),
+        sa.Column("parts_failed", sa.Integer(), nullable=True),
+        sa.Column("ends_as", sa.SmallInteger(), nullable=True),
         sa.CheckConstraint(
-            "CASE state WHEN 0 THEN worker_id IS NULL AND finished_at IS NULL AND (ready IS NULL OR run_at IS NULL) WHEN 1 THEN worker_id IS NOT NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NULL ELSE worker_id IS NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NOT NULL END",
+            "CASE state WHEN 0 THEN worker_id IS NULL AND finished_at IS NULL AND (ready IS NULL OR run_at IS NULL) AND (ends_as IS NULL OR (ready IS NULL AND run_at IS NULL AND coalesce(parts_left, 0) > 0)) WHEN 1 THEN worker_id IS NOT NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NULL AND ends_as IS NULL ELSE worker_id IS NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NOT NULL AND ends_as IS NULL AND (parts_left IS NULL OR parts_left = 0) END AND (parts IS NULL OR (parts_left >= 0 AND parts_failed >= 0 AND parts_left + parts_failed <= parts))",
             name="gm_job_by_state",
         ),
         sa.PrimaryKeyConstraint("id"),
@@ -153,6 +158,14 @@ def upgrade() -> None:
         unique=False,
         sqlite_where=sa.text("run_at IS NOT NULL"),
         postgresql_where=sa.text("run_at IS NOT NULL"),
+    )
+    op.create_index(
+        "gm_job_ending",
+        "gm_job",
+        ["id"],
+        unique=False,
+        sqlite_where=sa.text("ends_as IS NOT NULL"),
+        postgresql_where=sa.text("ends_as IS NOT NULL"),
     )
     op.create_index(
         "gm_job_error",
@@ -191,6 +204,22 @@ def upgrade() -> None:
         ["queue_id", "task_id", "id"],
         sqlite_where=sa.text("stage_id IS NULL"),
         postgresql_where=sa.text("stage_id IS NULL"),
+    )
+    op.create_index(
+        "gm_job_open_parts",
+        "gm_job",
+        ["run_id", "id"],
+        unique=False,
+        sqlite_where=sa.text("parts_left > 0"),
+        postgresql_where=sa.text("parts_left > 0"),
+    )
+    op.create_index(
+        "gm_job_part",
+        "gm_job",
+        ["parent_id", "key"],
+        unique=True,
+        sqlite_where=sa.text("stage_id IS NULL AND parent_id IS NOT NULL"),
+        postgresql_where=sa.text("stage_id IS NULL AND parent_id IS NOT NULL"),
     )
     op.create_index(
         "gm_job_unique",
@@ -452,6 +481,18 @@ def downgrade() -> None:
         postgresql_where=sa.text("unique_key IS NOT NULL"),
     )
     op.drop_index(
+        "gm_job_part",
+        table_name="gm_job",
+        sqlite_where=sa.text("stage_id IS NULL AND parent_id IS NOT NULL"),
+        postgresql_where=sa.text("stage_id IS NULL AND parent_id IS NOT NULL"),
+    )
+    op.drop_index(
+        "gm_job_open_parts",
+        table_name="gm_job",
+        sqlite_where=sa.text("parts_left > 0"),
+        postgresql_where=sa.text("parts_left > 0"),
+    )
+    op.drop_index(
         "gm_job_line",
         table_name="gm_job",
         sqlite_where=sa.text("ready IS NOT NULL"),
@@ -468,6 +509,12 @@ def downgrade() -> None:
         table_name="gm_job",
         sqlite_where=sa.text("fingerprint IS NOT NULL"),
         postgresql_where=sa.text("fingerprint IS NOT NULL"),
+    )
+    op.drop_index(
+        "gm_job_ending",
+        table_name="gm_job",
+        sqlite_where=sa.text("ends_as IS NOT NULL"),
+        postgresql_where=sa.text("ends_as IS NOT NULL"),
     )
     op.drop_index(
         "gm_job_due",

@@ -44,7 +44,8 @@ _FIRST, _MORE = Sql(_CANDIDATES.format(">=")), Sql(_CANDIDATES.format(">"))
 _TAKE = Sql(
     f"UPDATE gm_job SET state = {State.IN_PROGRESS:d}, ready = NULL, run_at = NULL, attempt = attempt + 1,"
     f" worker_id = {NOBODY}, started_at = {{now}} FROM {{rows f: job bigint, number int}}"
-    f" WHERE gm_job.id = f.job AND gm_job.attempt = f.number AND gm_job.state = {State.QUEUED:d} RETURNING gm_job.id"
+    f" WHERE gm_job.id = f.job AND gm_job.attempt = f.number AND gm_job.state = {State.QUEUED:d}"
+    " AND (ready IS NOT NULL OR run_at IS NOT NULL) RETURNING gm_job.id"  # others wait for their parts
 )
 _MARK = Sql(
     "INSERT INTO gm_attempt (job_id, attempt, outcome, error, started_at, ended_at)"

@@ -72,7 +72,7 @@ def look(mill: Mill) -> None:
     with mill.ledger.reading() as tx:
         for view in ("gristmill_jobs", "gristmill_runs", "gristmill_stages"):
             tx.script(f"SELECT count(*) FROM {view}")
-    assert all(finding.ok or finding.check == "queues" for finding in examine(mill.ledger))
+    assert all(finding.ok or finding.check == "queues" for finding in mill.doctor())
 
 
 def act(mill: Mill) -> None:

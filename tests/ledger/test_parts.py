@@ -9,9 +9,10 @@ import pytest
 from gristmill.errors import Invalid, NotYours
 from gristmill.ledger import parts, workers
 from gristmill.ledger.claim import Claimed
-from gristmill.ledger.exchange import Batch
+from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.finish import Verdict
 from tests.ledger.conftest import Open
+from tests.ledger.hooks import hooked
 from tests.ledger.play import Play, Player, each, end, plain, plan, remembered, solo, step, stubborn
 
 SITE = {"find": step(), "page": each("find", need=0), "total": step("page")}
@@ -282,3 +283,23 @@ def test_an_attempt_reads_the_parts_that_it_asked_for(play: Play) -> None:
         assert parts.standing(tx, *which) == (3, 0, 1)
         assert parts.failures(tx, *which) == {"b": "dark"}
     assert list(parts.results(play.ledger, *which, page=1)) == [("a", 1)]
+
+
+# ---- what it costs
+
+
+def statements(play: Play, player: Player, batch: Batch) -> int:
+    seen: list[int] = []
+    play.ledger.do(hooked(exchange, seen.append), player.id, batch)
+    return len(seen)
+
+
+def test_only_a_batch_with_parts_pays_for_them(play: Play) -> None:
+    """To lock the jobs that they are parts of, and to count: two statements for however many parts of however many jobs."""
+    player = play.player()
+    play.mill.enqueue_many(solo, [{}] * 3)
+    one, other, alone = player.take()
+    plainly = statements(play, player, Batch(completed=plain(alone)))
+    player.split(one, "a", "b")
+    player.split(other, "a", "b")
+    assert statements(play, player, Batch(completed=plain(*player.take()))) == plainly + 2

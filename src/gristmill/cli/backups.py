@@ -27,10 +27,8 @@ def backup(place: Place, file: Path, force: bool, json_wanted: bool) -> None:
     On SQLite that is the whole database, on PostgreSQL the tables of Gristmill. Either kind can be restored into
     either database.
     """
-    from gristmill.ledger.backup import backup
-
     with place.open() as mill:
-        made = backup(mill.ledger, file, force=force)
+        made = mill.backup(file, force=force)
     _say(made, "wrote", json_wanted)
 
 

@@ -85,6 +85,7 @@ class Completed:
     origins: list[Origin] = field(default_factory=list)
     unique: list[int] = field(default_factory=list)  # the jobs among them that have a unique key, which ends with them
     watched: list[Ended] = field(default_factory=list)  # the jobs among them whose task has an `on_terminal`
+    _counted: Counter[Origin] = field(default_factory=Counter, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -94,6 +95,12 @@ class Completed:
         self.origins += other.origins
         self.unique += other.unique
         self.watched += other.watched
+
+    def by_origin(self) -> Counter[Origin]:
+        """How many come from where. Asked for several times a turn, counted once."""
+        if self._counted.total() != len(self.origins):
+            self._counted = Counter(self.origins)
+        return self._counted
 
     def spelled_out(self) -> list[Outcome]:
         pairs = zip(self.rows, self.origins, strict=True)
@@ -212,12 +219,12 @@ def forget_claims(tx: Tx, worker: int, claims: Sequence[int]) -> None:
 
 
 def runs_of(outcomes: Sequence[Outcome], completed: Completed | None) -> set[int | None]:
-    return {o.run for o in outcomes} | {run for run, _, _ in set(completed.origins if completed else ())}
+    return {o.run for o in outcomes} | {run for run, _, _ in (completed.by_origin() if completed else ())}
 
 
 def _parents_of(outcomes: Sequence[Outcome], completed: Completed | None) -> set[int | None]:
     """What these jobs are parts of, and those that wait for parts of their own."""
-    known = {parent for _, _, parent in set(completed.origins if completed else ())}
+    known = {parent for _, _, parent in (completed.by_origin() if completed else ())}
     return known | {o.job if o.verdict is Verdict.WAITING else o.part_of for o in outcomes}
 
 
@@ -253,8 +260,8 @@ def _complete(tx: Tx, worker: int, completed: Completed) -> Counter[flow.Change]
         raise SomeRefused
     if completed.unique:
         tx.run(FREE_KEYS, ids=completed.unique)
-    origins = Counter(completed.origins)
-    return Counter({flow.Change(stage, State.COMPLETED, parent): n for (_, stage, parent), n in origins.items()})
+    origins = completed.by_origin().items()
+    return Counter({flow.Change(stage, State.COMPLETED, parent): n for (_, stage, parent), n in origins})
 
 
 def _portions(rows: Sequence[_R], result: int) -> Iterator[Sequence[_R]]:

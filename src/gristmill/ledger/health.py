@@ -142,7 +142,7 @@ def _disks(ledger: Ledger) -> Iterator[Finding]:
 def _sqlite(tx: Tx, ledger: Ledger) -> Iterator[Finding]:
     yield Finding("sqlite", True, f"SQLite {sqlite_module().sqlite_version}")
     pages, free, size = (
-        tx.value(Sql(f"SELECT * FROM pragma_{name}")) for name in ("page_count", "freelist_count", "page_size")
+        tx.value(Sql(f"SELECT {name} FROM pragma_{name}")) for name in ("page_count", "freelist_count", "page_size")
     )
     ok = free * size < _FREE or free * 2 < pages
     said = f"{free * size / (1 << 20):,.0f} of {pages * size / (1 << 20):,.0f} MiB of the file are empty"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gristmill.clock import from_datetime
@@ -11,13 +12,15 @@ from gristmill.errors import Invalid
 from gristmill.mill.base import Base
 from gristmill.mill.lazy import lazy
 from gristmill.mill.values import delay_of, filters, label_of, name_of, state_of
-from gristmill.model import Attempt, ErrorDetail, Job, Queue, Run, Signature, Status, Subject, Why, Worker
+from gristmill.model import Attempt, Backup, ErrorDetail, Finding, Job, Queue, Run, Signature, Status, Subject, Why, Worker
 from gristmill.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from gristmill.ledger import listing, read, signatures, subjects, why
+    from gristmill.ledger import backup, health, listing, read, signatures, subjects, why
 else:
-    listing, read, signatures, subjects, why = lazy("gristmill.ledger", "listing", "read", "signatures", "subjects", "why")
+    backup, health, listing, read, signatures, subjects, why = lazy(
+        "gristmill.ledger", "backup", "health", "listing", "read", "signatures", "subjects", "why"
+    )
 
 
 class Reading(Base):
@@ -155,6 +158,14 @@ class Reading(Base):
             case {"pipeline": str(flow), "subject": str(name), **rest} if not rest:
                 return self._read(why.subject, flow, name)
         raise Invalid("why takes a run, or a job, or a pipeline and a subject of it")
+
+    def doctor(self) -> list[Finding]:
+        """What is well with the database and this machine and what is not, each with what mends it."""
+        return health.examine(self.ledger)
+
+    def backup(self, file: str | Path, *, force: bool = False) -> Backup:
+        """Writes the ledger into a file while everything goes on; `force` replaces one that is there."""
+        return backup.backup(self.ledger, Path(file), force=force)
 
     def status(self) -> Status:
         """The overall picture."""

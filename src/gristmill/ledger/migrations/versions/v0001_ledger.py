@@ -145,7 +145,7 @@ def upgrade() -> None:
         sa.Column("parts_failed", sa.Integer(), nullable=True),
         sa.Column("ends_as", sa.SmallInteger(), nullable=True),
         sa.CheckConstraint(
-            "CASE state WHEN 0 THEN worker_id IS NULL AND finished_at IS NULL AND (ready IS NULL OR run_at IS NULL) AND (ends_as IS NULL OR (ready IS NULL AND run_at IS NULL AND coalesce(parts_left, 0) > 0)) WHEN 1 THEN worker_id IS NOT NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NULL AND ends_as IS NULL ELSE worker_id IS NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NOT NULL AND ends_as IS NULL AND (parts_left IS NULL OR parts_left = 0) END AND (parts IS NULL OR (parts_left >= 0 AND parts_failed >= 0 AND parts_left + parts_failed <= parts))",
+            "CASE state WHEN 0 THEN worker_id IS NULL AND finished_at IS NULL AND (ready IS NULL OR run_at IS NULL) WHEN 1 THEN worker_id IS NOT NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NULL ELSE worker_id IS NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NOT NULL END AND CASE WHEN parts_left IS NULL THEN ends_as IS NULL ELSE parts_left >= 0 AND parts_failed >= 0 AND parts_left + parts_failed <= parts AND (parts_left = 0 OR state < 2) AND (ends_as IS NULL OR (state = 0 AND ready IS NULL AND run_at IS NULL AND parts_left > 0)) END",
             name="gm_job_by_state",
         ),
         sa.PrimaryKeyConstraint("id"),

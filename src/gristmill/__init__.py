@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gristmill.execution.context import Context
     from gristmill.mill import Mill
     from gristmill.pipeline import Pipeline, Task, task
+    from gristmill.retention import Retention
     from gristmill.retry import Retries
 
 __version__ = VERSION
@@ -37,6 +38,7 @@ __all__ = [
     "Permanent",
     "Pipeline",
     "Refused",
+    "Retention",
     "Retries",
     "Skip",
     "Task",
@@ -50,6 +52,7 @@ _HOME = {
     "Context": "gristmill.execution.context",
     "Mill": "gristmill.mill",
     "Pipeline": "gristmill.pipeline",
+    "Retention": "gristmill.retention",
     "Retries": "gristmill.retry",
     "Task": "gristmill.pipeline",
     "task": "gristmill.pipeline",

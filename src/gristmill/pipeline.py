@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 from gristmill.binding import Parameters
 from gristmill.errors import Invalid, did_you_mean
+from gristmill.retention import Keep, rules
 from gristmill.retry import Retries
 from gristmill.settings import DEFAULT_QUEUE, NAME_LIMIT
 
@@ -72,6 +73,7 @@ class Task(Generic[P, R]):
         formerly: Sequence[str] = (),
         when: Callable[..., object] | None = None,
         within: float | None = None,
+        keep: Keep = None,
     ) -> None:
         if not callable(fn):
             raise Invalid(f"a task is made from a function, not from {fn!r}")
@@ -89,6 +91,7 @@ class Task(Generic[P, R]):
         self.parameters = Parameters(fn, f"task {name!r}")
         self.when = _condition(when, f"task {name!r}")
         self.within = check_timeout(within, f"task {name!r}", "within")
+        self.keep = rules(keep, f"task {name!r}")
         update_wrapper(self, fn)
         self.parts: dict[str, Part[Any, Any]] = {}
 
@@ -217,6 +220,8 @@ class Stage(Task[P, R]):
     ) -> None:
         if not isinstance(stage_name, str) or "." in stage_name:
             raise Invalid(f"stage name {stage_name!r} must not contain '.'")
+        if options.get("keep") is not None:
+            raise Invalid(f"stage {stage_name!r}: its jobs are kept as long as their run; say keep=… of the pipeline")
         super().__init__(fn, name=f"{pipeline.name}.{stage_name}", **options)
         self.pipeline = pipeline
         self.stage_name = stage_name
@@ -230,10 +235,11 @@ After = Stage[Any, Any] | str
 
 
 class Pipeline:
-    """Named stages and the order between them."""
+    """Named stages and the order between them. `keep`: how long its ended runs are kept (`Retention`)."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, keep: Keep = None) -> None:
         self.name = check_name(name, "pipeline")
+        self.keep = rules(keep, f"pipeline {name!r}")
         self.stages: dict[str, Stage[Any, Any]] = {}
 
     def __repr__(self) -> str:
@@ -398,6 +404,7 @@ def task(
     formerly: Sequence[str] = (),
     when: Callable[..., object] | None = None,
     within: float | None = None,
+    keep: Keep = None,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from gristmill.ledger import parts, start, stop, subjects, workers
+from gristmill.ledger import bulk, parts, prune, remove, start, stop, subjects, workers
+from gristmill.ledger.choose import Choice
 from gristmill.ledger.claim import Lane, Origin, Want, claim
 from gristmill.ledger.emit import Emission, Item, emit
 from gristmill.ledger.exchange import Batch, exchange
@@ -95,6 +96,13 @@ VERBS: dict[str, Callable[..., Any]] = {
     "sweep_parts": lambda do, job: do(parts.sweep, job),
     "rescue": lambda do, worker: do(workers.rescue, worker, True),
     "leave": lambda do, worker: do(workers.leave, worker),
+    "begin_bulk": lambda do, verb: do(bulk.begin, verb, Choice(state=0), by="me"),
+    "bulk": lambda do, order, ids: do(bulk.step, order, 0, bulk.Portion(ids, last=True)),
+    "purge_subject": lambda do: do(bulk.purge_subject, Choice(pipeline="site", subject="s"), history=True, by="me"),
+    "edit_job": lambda do, job: do(stop.edit_job, job, '{"n":2}', by="me"),
+    "remove_jobs": lambda do, stage: do(remove.remove_jobs, stage),
+    "prune_run": lambda do, run: do(prune.prune_run, run, prune.Record(), by="me"),
+    "prune_jobs": lambda do, jobs: do(prune.prune_jobs, jobs, prune.Record(), by="me"),
 }
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 from gristmill.clock import Clock
 from gristmill.errors import Invalid, SchemaMismatch
 from gristmill.execution import load
-from gristmill.mill.acting import Acting
 from gristmill.mill.asking import Asking
 from gristmill.mill.lazy import lazy
+from gristmill.mill.many import Many
 from gristmill.mill.working import Working
 from gristmill.pipeline import Pipeline, Registry, Task
 from gristmill.settings import database_url
@@ -23,7 +23,7 @@ else:
 __all__ = ["Mill"]
 
 
-class Mill(Asking, Acting, Working):
+class Mill(Asking, Many, Working):
     """A ledger together with the pipelines and tasks of an application. Make one with `Mill.open`."""
 
     @classmethod

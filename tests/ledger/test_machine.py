@@ -175,7 +175,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def prune(self, most: int) -> None:
         keep = [Rule(tuple(sorted(map(int, TERMINAL))), None, most)]
         subjects = self.play.rows("SELECT last_run_id, last_good_run_id FROM gm_subject")
-        Pruner(self.play.ledger, {}, {}, keep).run()
+        pruner = Pruner(self.play.ledger, {}, {}, keep)
+        while pruner.tick(0.0) < 3600:
+            pass
         left = {run.id for run in self.play.mill.runs(limit=1000)}
         assert {run for row in subjects for run in row if run is not None} <= left
         self.removed_runs |= self.runs.keys() - left

@@ -395,6 +395,8 @@ def test_a_purge_with_history_leaves_the_subject_as_if_it_had_never_run(opened: 
     subject = play.mill.subject("site", "s")
     assert (subject.last_run, subject.active_run, subject.labels) == (None, None, {"tier": "gold"})
     assert [run.subject for run in play.mill.runs()] == ["other"]
+    with pytest.raises(NotFound, match="site 's' has no run, or none any more"):
+        play.mill.why(pipeline="site", subject="s")
     assert play.mill.start("site", "s").created
 
 

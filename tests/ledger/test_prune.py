@@ -21,6 +21,11 @@ DAY = 86_400
 GOOD, BAD = Verdict.COMPLETED, Verdict.PERMANENT
 
 
+@pytest.fixture(autouse=True)
+def never_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gristmill.pruner._REST", 0)
+
+
 def kept(keep: Any, name: str = "kept") -> Pipeline:
     pipeline = Pipeline(name, keep=keep)
     pipeline.stage(name="work")(nothing)
@@ -192,6 +197,7 @@ def test_a_tick_is_one_short_step_and_rests_much_longer(opened: Open, monkeypatc
     play.drain()
     play.mill.enqueue(mail)
     monkeypatch.setattr(remove, "BATCH", 2)
+    monkeypatch.setattr("gristmill.pruner._REST", 19)
     removed = []
     pruner = play.mill.pruner()
     ticks = iter(range(1000))

@@ -90,6 +90,9 @@ _BROKEN = {
     "no stage is there and being removed": "SELECT g.id FROM gm_stage g JOIN gm_removal x ON x.stage_id = g.id",
     "a failed attempt has its job": """
         SELECT a.job_id AS id FROM gm_attempt a WHERE NOT EXISTS (SELECT 1 FROM gm_job j WHERE j.id = a.job_id)""",
+    "a part has its job": """
+        SELECT p.id FROM gm_job p WHERE p.stage_id IS NULL AND p.parent_id IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM gm_job j WHERE j.id = p.parent_id)""",
     "only what has ended is archived": "SELECT id FROM gm_job WHERE archived_at IS NOT NULL AND finished_at IS NULL",
     "a subject's last runs are there": """
         SELECT s.id FROM gm_subject s WHERE (s.last_run_id IS NOT NULL

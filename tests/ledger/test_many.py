@@ -418,6 +418,54 @@ def test_a_purge_waits_for_what_is_in_progress(opened: Open) -> None:
     assert run not in {job.run for job in play.mill.jobs()}
 
 
+# ---- parts
+
+
+def split_up(play: Play) -> tuple[int, Any]:
+    """A job on its own that waits for three parts, and the worker that split it."""
+    player = play.player()
+    job = play.mill.enqueue(solo).id
+    player.split(player.take_one(), "a", "b", "c")
+    return job, player
+
+
+def test_a_bulk_cancel_takes_parts_along(play: Play) -> None:
+    job, player = split_up(play)
+    part = player.take_one()
+    assert play.mill.cancel_jobs(ids=[job]).counts == {"cancelled": 1}
+    assert play.mill.job(job).ends_as == "cancelled"
+    assert sorted(found.state for found in play.mill.jobs(part_of=job)) == ["cancelled", "cancelled", "in_progress"]
+    player.end(part, Verdict.CANCELLED)
+    assert play.mill.job(job).state == "cancelled"
+
+
+def test_a_deleted_job_takes_its_parts_along_and_they_do_not_go_alone(play: Play) -> None:
+    job, _ = split_up(play)
+    play.drain()
+    parts = [found.id for found in play.mill.jobs(part_of=job)]
+    assert play.mill.delete_jobs(ids=parts).left == 3
+    assert play.mill.delete_jobs(ids=[job]).counts == {"deleted": 1}
+    assert play.mill.jobs(archived=None) == []
+    play.mill.enqueue(solo)
+    look_after(play)
+    assert play.value("SELECT count(*) FROM gm_job") == 1
+
+
+def test_a_removed_run_takes_the_parts_of_its_items_along(opened: Open) -> None:
+    play = opened(SITE)
+    run = play.mill.start("site", "s").id
+    player = play.player()
+    play.turn(player, ITEMS, {})
+    item = player.take_one()
+    player.split(item, "a", "b")
+    play.drain()
+    assert play.mill.delete_runs(ids=[run]).counts["runs"] == 1
+    play.mill.enqueue(solo)
+    look_after(play)
+    assert play.value("SELECT count(*) FROM gm_job") == 1
+    assert play.value("SELECT count(*) FROM gm_removal") == 0
+
+
 # ---- half-way
 
 

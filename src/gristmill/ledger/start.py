@@ -63,7 +63,8 @@ _SUBJECT = Sql("SELECT id FROM gm_subject WHERE pipeline = :pipeline AND name = 
 _ADD_RUN = (
     "INSERT INTO gm_run (subject_id, pipeline, priority, state, args, created_at)"
     " SELECT :subject, :pipeline, :priority, :state, :args, {now}"
-    " WHERE NOT EXISTS (SELECT 1 FROM gm_run WHERE subject_id = :subject AND state IN (%s)) ON CONFLICT DO NOTHING RETURNING id"
+    " WHERE NOT EXISTS (SELECT 1 FROM gm_run WHERE subject_id = :subject AND state IN (%s))"
+    " ON CONFLICT DO NOTHING RETURNING id"
 )
 _ADD_ACTIVE = Sql(_ADD_RUN % f"{State.QUEUED:d}, {State.IN_PROGRESS:d}")
 _ADD_WAITING = Sql(_ADD_RUN % f"{State.WAITING:d}")

@@ -65,6 +65,12 @@ class Turns:
         return done / (time.monotonic() - began)
 
 
+def fill(mill: Mill, jobs: int) -> None:
+    """More than two windows take."""
+    for _ in range(jobs // 5000):
+        mill.enqueue_many(new, [{}] * 5000)
+
+
 def figures(bases: Databases, kind: str, count: int, pairs: int) -> Iterator[Figure]:
     with bases.fresh(kind) as url, Mill.open(url, old, new) as mill:
         for _ in range(count // 5000):
@@ -72,13 +78,13 @@ def figures(bases: Databases, kind: str, count: int, pairs: int) -> Iterator[Fig
         with mill.ledger.engine.begin() as connection:
             connection.exec_driver_sql(f"UPDATE gm_job SET state = 2, ready = NULL, finished_at = created_at - {HOUR}")
             connection.exec_driver_sql(f"UPDATE gm_job SET created_at = created_at - {HOUR}")
-        for _ in range(4 * count // 5000):
-            mill.enqueue_many(new, [{}] * 5000)
+        fill(mill, 60_000)
         turns = Turns(mill, mill._queue_id("default"))
         turns.window(1.0)
         pruner = mill.pruner()
         shares = []
         for _ in range(pairs):
+            fill(mill, 80_000)
             without = turns.window(1.0)
             with_it = turns.window(1.0, pruner)
             shares.append(with_it / without)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gristmill.execution.context import Context
     from gristmill.mill import Mill
     from gristmill.pipeline import Pipeline, Task, task
+    from gristmill.retention import Retention
     from gristmill.retry import Retries
 
 __version__ = VERSION
@@ -40,6 +41,7 @@ __all__ = [
     "Permanent",
     "Pipeline",
     "Refused",
+    "Retention",
     "Retries",
     "Skip",
     "Task",
@@ -56,6 +58,7 @@ _HOME = {
     "Migrations": "gristmill.application",
     "Mill": "gristmill.mill",
     "Pipeline": "gristmill.pipeline",
+    "Retention": "gristmill.retention",
     "Retries": "gristmill.retry",
     "Task": "gristmill.pipeline",
     "check": "gristmill.application",

@@ -6,12 +6,15 @@ Any number of workers may do it at once: each step is a guarded verb, and whoeve
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from gristmill.clock import SECOND
 from gristmill.identity import gone, host
-from gristmill.ledger import parts, queues, stop, workers
+from gristmill.ledger import bulk, parts, queues, remove, stop, workers
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx
@@ -20,6 +23,8 @@ log = logging.getLogger("gristmill.housekeeping")
 
 _SWEEP_AGAIN = 15.0  # seconds until a stopped run is swept once more: for jobs that were just being claimed
 _STRAYS_EVERY = 30.0
+_ABANDONED = 5 * SECOND  # what somebody began on many jobs goes on here if nothing has happened to it for so long
+_AT_MOST = 0.5  # seconds of a worker's turn for the work of others
 _READY = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND pool = :pool LIMIT 1")
 _LEFT = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND NOT task_id {in strange} LIMIT 1")
 _DELAYED_LEFT = Sql(
@@ -48,6 +53,7 @@ class Housekeeping:
         self.stopping: set[int] = set()
         self.strays_possible = True
         self._swept: dict[int, float] = {}
+        self._taken_over: set[int] = set()
         self._strays_at = 0.0
 
     def tick(self, now: float, worker: int, held: Callable[[], set[int]], running: Collection[int]) -> Seen:
@@ -60,6 +66,8 @@ class Housekeeping:
             self.stopping = set(stop.stopping_runs(tx))
             ending = parts.ending(tx)
             to_cancel = workers.asked_to_stop(tx, worker, running)
+            orders = {*bulk.left_alone(tx, _ABANDONED), *self._taken_over}
+            removals = remove.pending(tx)
         while due is not None and due <= 0 and self.ledger.do(queues.promote):
             with self.ledger.reading() as tx:
                 due = queues.next_due(tx)
@@ -75,9 +83,17 @@ class Housekeeping:
         for job in ending:
             sweep_parts(self.ledger, job)
         self._swept = {run: at for run, at in self._swept.items() if run in self.stopping}
+        self._go_on(orders, removals)
         if self.strays_possible or now >= self._strays_at:
             self._release_strays(worker, held(), now)
         return Seen(all_queues, to_cancel, due)
+
+    def _go_on(self, orders: Collection[int], removals: Sequence[int]) -> None:
+        """What a command began and did not end: it was killed, or waits for a run to end."""
+        until = time.monotonic() + _AT_MOST
+        self._taken_over = {number for number in orders if not carry_out(self.ledger, number, until).settled}
+        if removals:
+            remove_pending(self.ledger, until)
 
     def _rescue(self, worker: int, *, gone: bool) -> None:
         jobs = self.ledger.do(workers.rescue, worker, gone)
@@ -139,3 +155,43 @@ def sweep_parts(ledger: Ledger, job: int) -> None:
     """Ends the queued parts of a job that ends, or whose run does."""
     while ledger.do(parts.sweep, job):
         pass
+
+
+def sweep_ending(ledger: Ledger) -> None:
+    """The same for all jobs whose end waits for that of their parts."""
+    with ledger.reading() as tx:
+        ending = parts.ending(tx)
+    for job in ending:
+        sweep_parts(ledger, job)
+
+
+def carry_out(ledger: Ledger, number: int, until: float = math.inf) -> bulk.Order:
+    """Goes on with an action on many, in batches of one transaction each; says how far it is.
+
+    Until all is done, or (monotonic) time is up, or what is left has to wait.
+    """
+    while True:
+        with ledger.reading() as tx:
+            order = bulk.order(tx, number)
+            chosen = None if order.reached is None else bulk.portion(tx, order)
+        if order.reached is None or chosen is None or chosen.blocked:
+            return order._replace(settled=True)
+        if time.monotonic() > until:
+            return order
+        ledger.do(bulk.step, number, order.reached, chosen)
+        if order.verb == "run.cancel":
+            for run in chosen.ids:
+                sweep_run(ledger, run)
+        elif order.action.runs:
+            remove_pending(ledger, until)
+        else:
+            sweep_ending(ledger)
+
+
+def remove_pending(ledger: Ledger, until: float = math.inf) -> None:
+    """Deletes the jobs of runs that were removed, in batches of one transaction each."""
+    with ledger.reading() as tx:
+        stages = remove.pending(tx)
+    for stage in stages:
+        while time.monotonic() < until and ledger.do(remove.remove_jobs, stage):
+            pass

@@ -133,6 +133,7 @@ class Job:
     parts_left: int | None = None  #: that have not ended
     parts_failed: int | None = None  #: or were cancelled
     ends_as: str | None = None  #: the state that it will end in, once its parts have stopped
+    archived_at: datetime | None = None  #: since when lists leave it out
     created: bool = field(default=True, repr=False)  #: False when a job with the same unique key was there
     adopted: bool = False  #: reconcile found its work done, and took it as completed
 
@@ -267,6 +268,43 @@ class Subject:
     def state(self) -> str | None:
         """Of its active run, else of its last one; None: it never had one."""
         return self.active_state or self.last_state
+
+
+@dataclass(frozen=True)
+class Bulk:
+    """What an action on many jobs or runs did, or (rehearsed) would do."""
+
+    counts: dict[str, int]  #: how many became what: {"cancelled": 120, "told to stop": 4}
+    left: int = 0  #: of those given by number, how many stay as they are
+    refusal: str | None = None  #: why they do
+    record: int | None = None  #: the number of its entry in the audit
+    open: bool = False  #: some of it has to wait until a run has ended; workers see to it then
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """Something that somebody did."""
+
+    id: int
+    at: datetime | None
+    who: str
+    verb: str
+    target: str
+    detail: dict[str, Any]
+    done: dict[str, int]  #: of an action on many: how many became what
+    open: bool  #: it is not done yet
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What retention removed, or would remove."""
+
+    runs: int
+    jobs: int  #: those of the runs too
 
 
 @dataclass(frozen=True)

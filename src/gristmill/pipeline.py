@@ -13,6 +13,7 @@ from gristmill.application import Check, Migrations, statements_of
 from gristmill.binding import Parameters
 from gristmill.errors import Invalid, did_you_mean
 from gristmill.need import Need as Need
+from gristmill.retention import Keep, rules
 from gristmill.retry import Retries
 from gristmill.settings import DEFAULT_QUEUE, NAME_LIMIT
 
@@ -72,6 +73,7 @@ class Task(Generic[P, R]):
         when: Callable[..., object] | None = None,
         within: float | None = None,
         on_terminal: str | Sequence[str] | None = None,
+        keep: Keep = None,
     ) -> None:
         if not callable(fn):
             raise Invalid(f"a task is made from a function, not from {fn!r}")
@@ -90,6 +92,7 @@ class Task(Generic[P, R]):
         self.when = None if when is None else _condition(when, f"task {name!r}", "when=…")
         self.within = check_timeout(within, f"task {name!r}", "within")
         self.on_terminal = statements_of(on_terminal, f"task {name!r}")
+        self.keep = rules(keep, f"task {name!r}")
         update_wrapper(self, fn)
         self.parts: dict[str, Part[Any, Any]] = {}
 
@@ -187,6 +190,8 @@ class Stage(Task[P, R]):
     ) -> None:
         if not isinstance(stage_name, str) or "." in stage_name:
             raise Invalid(f"stage name {stage_name!r} must not contain '.'")
+        if options.get("keep") is not None:
+            raise Invalid(f"stage {stage_name!r}: its jobs are kept as long as their run; say keep=… of the pipeline")
         super().__init__(fn, name=f"{pipeline.name}.{stage_name}", **options)
         self.pipeline = pipeline
         self.stage_name = stage_name
@@ -212,10 +217,14 @@ After = Stage[Any, Any] | str
 
 
 class Pipeline:
-    """Named stages and the order between them. `on_terminal`: SQL that runs with the end of each of its jobs."""
+    """Named stages and the order between them.
 
-    def __init__(self, name: str, *, on_terminal: str | Sequence[str] | None = None) -> None:
+    `keep`: how long its ended runs are kept (`Retention`). `on_terminal`: SQL that runs with the end of each of its jobs.
+    """
+
+    def __init__(self, name: str, *, keep: Keep = None, on_terminal: str | Sequence[str] | None = None) -> None:
         self.name = check_name(name, "pipeline")
+        self.keep = rules(keep, f"pipeline {name!r}")
         self.on_terminal = statements_of(on_terminal, f"pipeline {name!r}")
         self.stages: dict[str, Stage[Any, Any]] = {}
 
@@ -384,6 +393,7 @@ def task(
     when: Callable[..., object] | None = None,
     within: float | None = None,
     on_terminal: str | Sequence[str] | None = None,
+    keep: Keep = None,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
 

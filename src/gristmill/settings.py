@@ -36,6 +36,7 @@ class WorkerSettings:
     strict: bool = False
     memory_mib: int = 0
     recycle: int = 0
+    keep_days: float = 0
 
     def __post_init__(self) -> None:
         for name, (lowest, highest) in _LIMITS.items():
@@ -57,6 +58,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "batch": (1, 10_000),
     "memory_mib": (0, 10**7),
     "recycle": (0, 10**9),
+    "keep_days": (0, 36_500),
 }
 
 HELP: dict[str, str] = {
@@ -71,6 +73,7 @@ HELP: dict[str, str] = {
     "strict": "serve the queues strictly in the order given, instead of by weight",
     "memory_mib": "the most memory of one child; 0: no limit",
     "recycle": "replace a child after so many jobs; 0: never",
+    "keep_days": "for how long `up` and `prune` keep ended runs and jobs whose code has no `keep=`; 0: for ever",
 }
 
 

@@ -36,14 +36,14 @@ def test_help_fits_on_a_small_screen(cli: Cli, path: tuple[str, ...]) -> None:
 
 def test_the_commands_are_those_of_the_table() -> None:
     assert {" ".join(path) for path in all_commands() if path} == {
-        *("start", "enqueue", "up", "work", "status", "watch", "reconcile", "doctor"),
+        *("start", "enqueue", "up", "work", "status", "watch", "reconcile", "doctor", "audit", "prune"),
         *("backup", "restore"),
         *("why", "why run", "why job", "why subject"),
-        *("subject", "subject list", "subject show", "subject set"),
-        *("run", "run list", "run show", "run cancel"),
-        *("job", "job list", "job show", "job retry", "job cancel"),
+        *("subject", "subject list", "subject show", "subject set", "subject purge"),
+        *("run", "run list", "run show", "run cancel", "run delete"),
+        *("job", "job list", "job show", "job retry", "job cancel", "job run-now", "job archive", "job delete", "job edit"),
         *("error", "error list", "error show", "error retry", "error ignore"),
-        *("queue", "queue list", "queue pause", "queue resume", "queue set"),
+        *("queue", "queue list", "queue pause", "queue resume", "queue set", "queue purge"),
         *("worker", "worker list"),
         *("db", "db upgrade", "db current", "db history", "db downgrade", "db check", "db grants"),
     }

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from gristmill.ledger import adopt, parts, repair, start, stop, subjects, workers
+from gristmill.ledger import adopt, bulk, parts, prune, remove, repair, start, stop, subjects, workers
+from gristmill.ledger.choose import Choice
 from gristmill.ledger.claim import Lane, Origin, Want, claim
 from gristmill.ledger.emit import Emission, Item, emit
 from gristmill.ledger.exchange import Batch, exchange
@@ -100,6 +101,13 @@ VERBS: dict[str, Callable[..., Any]] = {
     "repair_run": lambda do, run: do(repair.repair_run, run, True, 0, 5),
     "repair_stranded": lambda do, run: do(repair.repair_stranded, run, True, 0, 5),
     "leave": lambda do, worker: do(workers.leave, worker),
+    "begin_bulk": lambda do, verb: do(bulk.begin, verb, Choice(state=0), by="me"),
+    "bulk": lambda do, order, ids: do(bulk.step, order, 0, bulk.Portion(ids, last=True)),
+    "purge_subject": lambda do: do(bulk.purge_subject, Choice(pipeline="site", subject="s"), history=True, by="me"),
+    "edit_job": lambda do, job: do(stop.edit_job, job, '{"n":2}', by="me"),
+    "remove_jobs": lambda do, stage: do(remove.remove_jobs, stage),
+    "prune_run": lambda do, run: do(prune.prune_run, run, prune.Record(), by="me"),
+    "prune_jobs": lambda do, jobs: do(prune.prune_jobs, jobs, prune.Record(), by="me"),
 }
 
 

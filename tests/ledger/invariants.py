@@ -81,6 +81,23 @@ _BROKEN = {
     "an ended job holds no unique key": "SELECT id FROM gm_job WHERE state >= 2 AND unique_key IS NOT NULL",
     "a failed attempt is kept under a number that was claimed": """
         SELECT a.job_id AS id FROM gm_attempt a JOIN gm_job j ON j.id = a.job_id WHERE a.attempt > j.attempt""",
+    "a job whose stage is gone is being removed": """
+        SELECT j.id FROM gm_job j WHERE j.stage_id IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM gm_stage g WHERE g.id = j.stage_id)
+            AND NOT EXISTS (SELECT 1 FROM gm_removal x WHERE x.stage_id = j.stage_id)""",
+    "what is being removed has ended": """
+        SELECT j.id FROM gm_job j JOIN gm_removal x ON x.stage_id = j.stage_id WHERE j.finished_at IS NULL""",
+    "no stage is there and being removed": "SELECT g.id FROM gm_stage g JOIN gm_removal x ON x.stage_id = g.id",
+    "a failed attempt has its job": """
+        SELECT a.job_id AS id FROM gm_attempt a WHERE NOT EXISTS (SELECT 1 FROM gm_job j WHERE j.id = a.job_id)""",
+    "a part has its job": """
+        SELECT p.id FROM gm_job p WHERE p.stage_id IS NULL AND p.parent_id IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM gm_job j WHERE j.id = p.parent_id)""",
+    "only what has ended is archived": "SELECT id FROM gm_job WHERE archived_at IS NOT NULL AND finished_at IS NULL",
+    "a subject's last runs are there": """
+        SELECT s.id FROM gm_subject s WHERE (s.last_run_id IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM gm_run r WHERE r.id = s.last_run_id)) OR (s.last_good_run_id IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM gm_run r WHERE r.id = s.last_good_run_id))""",
     "a subject's last run ended as its row says": """
         SELECT s.id FROM gm_subject s JOIN gm_run r ON r.id = s.last_run_id
         WHERE s.last_state <> r.state OR s.last_run_at <> r.finished_at OR r.subject_id <> s.id""",

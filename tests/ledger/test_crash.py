@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gristmill.ledger import workers
+from gristmill.ledger import bulk, remove, workers
+from gristmill.ledger.choose import Choice
 from gristmill.ledger.finish import Verdict
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
@@ -273,6 +274,89 @@ def a_requeue_of_an_item_with_its_parts(play: Play) -> Scene:
     return Scene("requeue_job", {"job": item.id})
 
 
+def an_action_on_many(play: Play) -> Scene:
+    fanned_out(play)
+    return Scene("begin_bulk", {"verb": "job.cancel"})
+
+
+def _order(play: Play, verb: str, ends: str = "completed") -> Scene:
+    """A batch of an action that was begun."""
+    order = play.ledger.do(bulk.begin, verb, Choice(before=play.clock.at), by="me")
+    with play.ledger.reading() as tx:
+        ids = bulk.portion(tx, bulk.order(tx, order)).ids
+    assert ids
+    return Scene("bulk", {"order": order, "ids": ids}, ends)
+
+
+def a_batch_that_cancels(play: Play) -> Scene:
+    fanned_out(play)
+    play.player().take(1)
+    return _order(play, "job.cancel", "failed")  # the one in hand is told to stop, and its worker dies
+
+
+def a_batch_that_runs_now(play: Play) -> Scene:
+    play.mill.enqueue(solo, delay=60)
+    return _order(play, "job.run_now")
+
+
+def a_batch_that_archives(play: Play) -> Scene:
+    fanned_out(play)
+    play.drain()
+    return _order(play, "job.archive")
+
+
+def a_batch_that_deletes(play: Play) -> Scene:
+    play.mill.enqueue_many(solo, [{}] * 3)
+    play.drain()
+    return _order(play, "job.delete")
+
+
+def a_batch_that_cancels_runs(play: Play) -> Scene:
+    fanned_out(play)
+    play.mill.start("site", "s", if_active="wait")
+    return _order(play, "run.cancel", "cancelled")
+
+
+def a_batch_that_deletes_runs(play: Play) -> Scene:
+    fanned_out(play)
+    play.drain()
+    return _order(play, "run.delete")
+
+
+def a_purge_of_a_subject(play: Play) -> Scene:
+    fanned_out(play)
+    play.mill.start("site", "s", if_active="wait")
+    return Scene("purge_subject", {}, "cancelled")
+
+
+def an_edit(play: Play) -> Scene:
+    return Scene("edit_job", {"job": play.mill.enqueue(solo).id})
+
+
+def the_end_of_a_removal(play: Play) -> Scene:
+    run, _ = fanned_out(play)
+    play.drain()
+    page = play.value("SELECT id FROM gm_stage WHERE name = 'page'")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remove, "BATCH", 2)  # so that it is not all done at once
+        play.ledger.do(remove.remove_run, run)
+    return Scene("remove_jobs", {"stage": page})
+
+
+def a_run_that_is_not_kept(play: Play) -> Scene:
+    run, _ = fanned_out(play)
+    play.drain()
+    play.mill.start("site", "s")
+    play.drain()
+    return Scene("prune_run", {"run": run})
+
+
+def jobs_that_are_not_kept(play: Play) -> Scene:
+    jobs = play.mill.enqueue_many(solo, [{}] * 3)
+    play.drain()
+    return Scene("prune_jobs", {"jobs": jobs})
+
+
 SCENES = [
     an_adoption,
     a_repair_once_too_often,
@@ -307,6 +391,18 @@ SCENES = [
     a_sweep_of_parts,
     a_cancel_of_an_item_that_waits,
     a_requeue_of_an_item_with_its_parts,
+    an_action_on_many,
+    a_batch_that_cancels,
+    a_batch_that_runs_now,
+    a_batch_that_archives,
+    a_batch_that_deletes,
+    a_batch_that_cancels_runs,
+    a_batch_that_deletes_runs,
+    a_purge_of_a_subject,
+    an_edit,
+    the_end_of_a_removal,
+    a_run_that_is_not_kept,
+    jobs_that_are_not_kept,
 ]
 
 

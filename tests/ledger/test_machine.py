@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -17,13 +17,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from gristmill import Retries
 from gristmill.clock import FrozenClock
-from gristmill.errors import Invalid, NotYours, Refused
-from gristmill.ledger import queues, workers
+from gristmill.errors import Invalid, NotFound, NotYours, Refused
+from gristmill.housekeeping import carry_out, remove_pending
+from gristmill.ledger import bulk, queues, workers
 from gristmill.ledger.adopt import Adoption, adopt
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.exchange import Batch
 from gristmill.ledger.finish import Verdict
 from gristmill.model import Reason
+from gristmill.pruner import Pruner
+from gristmill.retention import Rule
 from gristmill.states import SUCCESS, TERMINAL, State
 from tests.ledger import invariants
 from tests.ledger.conftest import empty
@@ -43,6 +46,8 @@ for pipeline in PIPELINES:
     for stage in pipeline.stages.values():
         stage.on_terminal = ("INSERT INTO told SELECT id, state FROM jobs",)
 WHICH = st.integers(0, 30)  # the one to take, of however many there are
+# SQLite keeps the row of the highest number for a while, where nobody sees it.
+NOT_REMOVED = "SELECT * FROM gm_job WHERE coalesce(stage_id, -1) NOT IN (SELECT stage_id FROM gm_removal)"
 SUBJECTS = st.sampled_from(["s", "t"])
 VERDICTS = st.sampled_from(list(Verdict))
 
@@ -63,6 +68,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.past: list[tuple[Player, Claimed]] = []  # what some worker once held and may still believe to hold
         self.requeued: set[int] = set()
         self.ever_requeued: set[int] = set()
+        self.removed_jobs: set[int] = set()
+        self.removed_runs: set[int] = set()
+        self.last_ids = (0, 0)
         self.jobs: dict[int, Any] = {}
         self.runs: dict[int, Any] = {}
         self.stages: dict[int, Any] = {}
@@ -128,6 +136,84 @@ class LedgerMachine(RuleBasedStateMachine):
         number = pick(ended or sorted(self.jobs), which)
         if self.allowing(Refused, self.play.mill.retry_job, number):
             self.requeued |= {number, *self.parts_of(number)}
+
+    @rule(which=WHICH, number=st.integers(1, 3))
+    def cancel_many(self, which: int, number: int) -> None:
+        """By number, whatever became of them; the others stay."""
+        if self.jobs:
+            chosen = [pick(sorted(self.jobs), which + n) for n in range(number)]
+            self.play.mill.cancel_jobs(ids=chosen)
+
+    @rule(key=st.sampled_from(["a*", "?", "*"]))
+    def cancel_by_key(self, key: str) -> None:
+        self.play.mill.cancel_jobs(key=key, state="queued")
+
+    @rule()
+    def purge_queue(self) -> None:
+        self.play.mill.purge_queue("default")
+
+    @rule()
+    def run_now(self) -> None:
+        self.play.mill.run_jobs_now(older=0)
+
+    @precondition(lambda self: self.jobs)
+    @rule(which=WHICH)
+    def edit(self, which: int) -> None:
+        number = pick(sorted(self.jobs), which)
+        if self.jobs[number].run_id is None:
+            self.allowing(Refused, self.play.mill.edit_job, number, {"n": which})
+
+    @rule(undo=st.booleans())
+    def archive(self, undo: bool) -> None:
+        self.play.mill.archive_jobs(older=0, undo=undo)
+
+    @rule()
+    def delete_jobs(self) -> None:
+        ended = {number for number, job in self.jobs.items() if on_its_own(job) and job.state in TERMINAL}
+        assert self.play.mill.delete_jobs(older=0).total == len(ended)
+        self.removed_jobs |= ended
+
+    @precondition(lambda self: self.runs)
+    @rule(which=WHICH)
+    def delete_run(self, which: int) -> None:
+        run = pick(sorted(self.runs), which)
+        ended = self.runs[run].state in TERMINAL
+        assert self.play.mill.delete_runs(ids=[run]).counts.get("runs", 0) == ended
+        if ended:
+            self.removed_runs.add(run)
+
+    @rule(subject=SUBJECTS, which=WHICH, history=st.booleans())
+    def purge_subject(self, subject: str, which: int, history: bool) -> None:
+        pipeline = pick(PIPELINES, which).name
+        self.allowing(NotFound, self.play.mill.purge_subject, pipeline, subject, history=history)
+        if history:
+            theirs = {run.id for run in self.play.mill.runs(limit=1000)}
+            self.removed_runs |= self.runs.keys() - theirs
+
+    @rule(most=st.integers(0, 2))
+    def prune(self, most: int) -> None:
+        keep = [Rule(tuple(sorted(map(int, TERMINAL))), None, most)]
+        subjects = self.play.rows("SELECT last_run_id, last_good_run_id FROM gm_subject")
+        pruner = Pruner(self.play.ledger, {}, {}, keep)
+        while pruner.tick(0.0) < 3600:
+            pass
+        left = {run.id for run in self.play.mill.runs(limit=1000)}
+        assert {run for row in subjects for run in row if run is not None} <= left
+        self.removed_runs |= self.runs.keys() - left
+        there = {row.id for row in self.play.rows(NOT_REMOVED)}
+        self.removed_jobs |= {n for n, job in self.jobs.items() if on_its_own(job) and n not in there}
+
+    @rule()
+    def look_after(self) -> None:
+        """What a worker does for commands that did not end."""
+        self.play.clock.advance(6)
+        with self.play.ledger.reading() as tx:
+            orders = bulk.left_alone(tx, 5_000_000)
+        for number in orders:
+            carry_out(self.play.ledger, number)
+        remove_pending(self.play.ledger)
+        left = {run.id for run in self.play.mill.runs(limit=1000)}
+        self.removed_runs |= self.runs.keys() - left
 
     @rule(paused=st.booleans())
     def pause(self, paused: bool) -> None:
@@ -333,20 +419,30 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def history_is_not_rewritten(self) -> None:
-        jobs = {row.id: row for row in self.play.rows("SELECT * FROM gm_job")}
+        jobs = {row.id: row for row in self.play.rows(NOT_REMOVED)}
         for number, was in self.jobs.items():
+            part_of_removed = was.stage_id is None and was.parent_id in self.removed_jobs
+            if number in self.removed_jobs or was.run_id in self.removed_runs or part_of_removed:
+                assert number not in jobs
+                continue
             assert number in jobs
             assert jobs[number].attempt >= was.attempt
             if was.state in TERMINAL and number not in self.requeued:
                 assert ended(jobs[number]) == ended(was)
         runs = {row.id: row for row in self.play.rows("SELECT * FROM gm_run")}
         for number, run in self.runs.items():
+            if number in self.removed_runs:
+                assert number not in runs
+                continue
             assert runs[number].epoch == run.epoch
             assert run.state not in TERMINAL or tuple(runs[number]) == tuple(run)
         stages = {row.id: row for row in self.play.rows("SELECT * FROM gm_stage")}
         for number, stage in self.stages.items():
+            if stage.run_id in self.removed_runs:
+                continue
             assert stages[number].state >= stage.state
             assert stages[number].waiting_for <= stage.waiting_for
+        self.no_number_is_given_twice(jobs, runs)
         self.jobs, self.runs, self.stages = jobs, runs, stages
         self.ever_requeued |= self.requeued
         self.requeued.clear()
@@ -360,6 +456,13 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert told.keys() >= over.keys()
             else:
                 assert {end: n for end, n in told.items() if end[0] == number} == over
+
+    def no_number_is_given_twice(self, jobs: Collection[int], runs: Collection[int]) -> None:
+        """New ones have higher numbers than all that ever were."""
+        new = (set(jobs) - self.jobs.keys(), set(runs) - self.runs.keys())
+        assert all(number > last for numbers, last in zip(new, self.last_ids, strict=True) for number in numbers)
+        most = (max(jobs, default=0), max(runs, default=0))
+        self.last_ids = (max(self.last_ids[0], most[0]), max(self.last_ids[1], most[1]))
 
     @invariant()
     def what_workers_hold_is_theirs(self) -> None:
@@ -386,9 +489,13 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert all(stage.outcome in {s.word for s in SUCCESS} for stage in run.stages)
 
 
+def on_its_own(job: Any) -> bool:
+    return job.run_id is None and job.parent_id is None
+
+
 def ended(job: Any) -> tuple[Any, ...]:
-    """All of an ended job but who emitted it last: a retry of its producer may say the same again."""
-    return tuple(value for name, value in job._mapping.items() if name != "parent_attempt")
+    """All of an ended job but who emitted it last: a retry of its producer may say the same again; and if it is listed."""
+    return tuple(value for name, value in job._mapping.items() if name not in {"parent_attempt", "archived_at"})
 
 
 @pytest.mark.timeout(3600 if EXAMPLES else 600)  # Hypothesis would take an interruption for a failure, and shorten that

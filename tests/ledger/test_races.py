@@ -18,6 +18,9 @@ from gristmill.ledger.finish import Verdict
 from gristmill.ledger.start import IfActive, PlannedStage, start
 from gristmill.ledger.store import Tx
 from gristmill.model import Run
+from gristmill.pruner import Pruner
+from gristmill.retention import Rule
+from gristmill.states import TERMINAL
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, Player, each, end, plan, solo, step
@@ -323,3 +326,69 @@ def test_outcomes_of_one_batch_may_belong_to_many_runs_in_any_order(opened: Open
         random.Random(1).shuffle(jobs)
     together(*[partial(p.finish, *map(end, jobs)) for p, jobs in zip(players, held, strict=True)])
     assert states(play) == {"completed": 30}
+
+
+# ---- many at once
+
+
+def test_a_purge_against_workers_and_another_purge(opened: Open) -> None:
+    play = opened(plan("site", find=step(), page=each("find", need=0), total=step("page")))
+    for n in range(2):
+        runs = [play.mill.start("site", f"{n}-{k}").id for k in range(3)]
+        one, other = play.player(), play.player()
+        play.turn(one, {"find": [f"{k:02}" for k in range(20)]}, {})
+
+        def work(player: Player) -> int:
+            done = 0
+            while jobs := player.take(7):
+                assert player.complete(*jobs) == []
+                done += len(jobs)
+            return done
+
+        purge = partial(play.mill.purge_queue, "default")
+        *done, first, second = together(partial(work, one), partial(work, other), purge, purge)
+        invariants.check(play.ledger)
+        play.drain()
+        assert all(play.mill.run(run).terminal for run in runs)
+        cancelled = sum(play.mill.run(run).stage("page").cancelled for run in runs)
+        assert cancelled <= first.total + second.total
+        assert sum(done) >= 60 - cancelled
+
+
+def test_deletions_of_the_same_jobs_and_runs_count_each_once(opened: Open) -> None:
+    play = opened(plan("one", work=step()))
+    for _ in range(2):
+        for subject in "abc":
+            play.mill.start("one", subject)
+        play.mill.enqueue_many(solo, [{}] * 20)
+        play.drain()
+        runs = times(3, lambda: play.mill.delete_runs(state="completed"))
+        jobs = times(3, lambda: play.mill.delete_jobs(task="solo"))
+        assert sum(done.counts.get("runs", 0) for done in runs) == 3
+        assert sum(done.counts.get("deleted", 0) for done in jobs) == 20
+        assert (play.mill.jobs(archived=None), play.mill.runs()) == ([], [])
+        invariants.check(play.ledger)
+
+
+def test_retention_against_starts_and_ends_of_the_same_subjects(opened: Open) -> None:
+    play = opened(plan("one", work=step()))
+    keep = [Rule(tuple(sorted(map(int, TERMINAL))), None, 0)]
+
+    def work() -> None:
+        for _ in range(3):
+            play.mill.start("one", "s", if_active="wait")
+            play.drain()
+
+    def prune() -> None:
+        pruner = Pruner(play.ledger, {}, {}, keep)
+        for _ in range(3):
+            while pruner.tick(0.0) < 3600:
+                pass
+
+    together(work, work, prune, prune)
+    invariants.check(play.ledger)
+    play.drain()
+    prune()
+    last = play.mill.subject("one", "s").last_run
+    assert last is not None
+    assert [run.id for run in play.mill.runs()] == [last]

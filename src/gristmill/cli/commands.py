@@ -6,6 +6,7 @@ import click
 
 from gristmill import __version__
 from gristmill.cli import (
+    audit,
     backups,
     db,
     doctor,
@@ -38,10 +39,11 @@ ROWS: dict[str, tuple[click.Command, ...]] = {
     "Run all that this machine needs; one worker.": (working.up, working.work),
     "Show the overall picture; runs as they go on, live.": (status.status, status.watch),
     "Say why a run, a job or a subject is not moving.": (why.why,),
-    "List, show, stop and retry what there is.": (subjects.subject, runs.run, jobs.job),
+    "List, show, stop, retry and remove what there is.": (subjects.subject, runs.run, jobs.job),
     "List failures by cause; retry or ignore a cause.": (signatures.error,),
-    "List, pause, resume and set queues; list workers.": (queues.queue, workers.worker),
+    "List, pause, set and purge queues; list workers.": (queues.queue, workers.worker),
     "Look for what should not be, and mend it; check all.": (mending.reconcile, doctor.doctor),
+    "List what people did; remove what is not kept.": (audit.audit, audit.prune),
     "Write the ledger into a file; put it back.": (backups.backup, backups.restore),
     "Bring the database to the schema that this version needs.": (db.db,),
 }

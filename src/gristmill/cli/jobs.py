@@ -1,25 +1,27 @@
-"""`job list|show|retry|cancel`."""
+"""`job list|show|retry|cancel|run-now|archive|delete|edit`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gristmill.cli import show
+from gristmill.cli import bulk, show
 from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.runs import LIMIT, NAMED, SINCE
 from gristmill.cli.show import Column
-from gristmill.cli.values import JOB_STATE, number
+from gristmill.cli.values import JOB_STATE, job_arguments, number
 
 if TYPE_CHECKING:
+    from gristmill.mill import Mill
     from gristmill.model import Attempt, Job
 
 
 @click.group(cls=Group)
 def job() -> None:
-    """List, show, retry and cancel jobs."""
+    """List, show, retry, cancel, run now, archive, delete and edit jobs."""
 
 
 @job.command("list")
@@ -30,6 +32,9 @@ def job() -> None:
 @click.option("--subject", metavar="NAME")
 @click.option("--task", metavar="NAME")
 @click.option("--part-of", type=number(), metavar="JOB", help="Only parts of this job.")
+@click.option("--error", metavar="FINGERPRINT", help="Only jobs that are failed by this error.")
+@click.option("--key", metavar="GLOB", help="Only keys like this: 'a*'.")
+@click.option("--archived", is_flag=True, help="Only archived jobs, which are left out otherwise.")
 @SINCE
 @LIMIT
 @as_json
@@ -83,19 +88,91 @@ def retry(place: Place, job: int, dry_run: bool) -> None:
     show.line(f"job {job} is {found.state}" + (f"; it would {would}" if dry_run else ""))
 
 
-@job.command(short_help="Cancel a job, queued or running.")
-@click.argument("job", type=number())
-@click.option("--reason", metavar="TEXT", help="Why, for the record.")
-@dry_run_option
+@job.command(short_help="Cancel jobs, queued or running.")
+@bulk.job_filters
+@bulk.REASON
 @pass_place
-def cancel(place: Place, job: int, reason: str | None, dry_run: bool) -> None:
-    """Cancel a JOB: at once when it is queued; a running one is stopped by its worker."""
+def cancel(
+    place: Place,
+    /,
+    jobs: tuple[int, ...],
+    reason: str | None,
+    dry_run: bool,
+    yes: bool,
+    json_wanted: bool,
+    **filters: Any,
+) -> None:
+    """Cancel JOBs: at once when queued; a running one is stopped by its worker."""
+    chosen = bulk.which("job", jobs, filters)
     with place.open() as mill:
-        found = mill.cancel_job(job, reason=reason, dry_run=dry_run)
+        if len(jobs) == 1 and list(chosen) == ["ids"] and not json_wanted:
+            return _cancel_one(mill, jobs[0], reason, dry_run)
+        act = partial(mill.cancel_jobs, reason=reason)
+        return bulk.perform(act, chosen, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
+
+
+def _cancel_one(mill: Mill, job: int, reason: str | None, dry_run: bool) -> None:
+    found = mill.cancel_job(job, reason=reason, dry_run=dry_run)
     if dry_run:
         would = "be cancelled" if found.state == "queued" else "be told to stop"
         return show.line(f"job {job} is {found.state}; it would {would}")
     return show.line(f"job {job} is {found.state}" if found.finished_at else f"job {job} is told to stop")
+
+
+@job.command("run-now", short_help="Make delayed and retrying jobs ready.")
+@bulk.job_filters
+@pass_place
+def run_now(place: Place, /, jobs: tuple[int, ...], dry_run: bool, yes: bool, json_wanted: bool, **filters: Any) -> None:
+    """Make delayed and retrying JOBs ready now."""
+    chosen = bulk.which("job", jobs, filters)
+    with place.open() as mill:
+        bulk.perform(mill.run_jobs_now, chosen, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
+
+
+@job.command(short_help="Leave ended jobs out of lists.")
+@bulk.job_filters
+@click.option("--undo", is_flag=True, help="List them again.")
+@pass_place
+def archive(
+    place: Place, /, jobs: tuple[int, ...], undo: bool, dry_run: bool, yes: bool, json_wanted: bool, **filters: Any
+) -> None:
+    """Leave ended JOBs out of lists, and keep them: `job list --archived`."""
+    chosen = bulk.which("job", jobs, filters)
+    with place.open() as mill:
+        act = partial(mill.archive_jobs, undo=undo)
+        bulk.perform(act, chosen, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
+
+
+@job.command(short_help="Delete ended jobs that are on their own.")
+@bulk.job_filters
+@pass_place
+def delete(place: Place, /, jobs: tuple[int, ...], dry_run: bool, yes: bool, json_wanted: bool, **filters: Any) -> None:
+    """Delete ended JOBs that are on their own; those of a run go with it."""
+    chosen = bulk.which("job", jobs, filters)
+    with place.open() as mill:
+        bulk.perform(mill.delete_jobs, chosen, dry_run=dry_run, yes=yes, json_wanted=json_wanted, ask=True)
+
+
+@job.command(short_help="Change the arguments of a job that waits.")
+@click.argument("job", type=number())
+@click.option("--arg", "args", multiple=True, required=True, metavar="NAME=VALUE", help="Set an argument. Repeat it.")
+@click.option("--only", is_flag=True, help="No others: those that are not named go.")
+@dry_run_option
+@pass_place
+def edit(place: Place, job: int, args: tuple[str, ...], only: bool, dry_run: bool) -> None:
+    """Change the arguments of a JOB that waits; what is not named stays.
+
+    With -A they are checked against the task's parameters.
+    """
+    app = place.registry() if place.app else None
+    with place.open(*([app] if app else [])) as mill:
+        found = mill.job(job)
+        known = app.tasks.get(found.task) if app else None
+        given = job_arguments(args, known)
+        changed = given if only else {**(found.args or {}), **given}
+        mill.edit_job(job, changed, dry_run=dry_run)
+    verb = "would run" if dry_run else "runs"
+    show.line(f"job {job} {verb} with {show.assignments(changed)}")
 
 
 # ---- printing
@@ -151,6 +228,7 @@ def print_job(job: Job) -> None:
             ("not before", show.moment(job.run_at)),
             ("started", show.moment(job.started_at)),
             ("took", show.between(job.started_at, job.finished_at)),
+            ("archived", show.moment(job.archived_at)),
         ]
     )
     for phase, items in _failed_items(job.progress):

@@ -1,14 +1,15 @@
-"""`queue list|pause|resume|set`."""
+"""`queue list|pause|resume|set|purge`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from gristmill.cli import show
-from gristmill.cli.app import Group, Place, as_json, pass_place
+from gristmill.cli import bulk, show
+from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.show import Column
 from gristmill.cli.values import positive
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def queue() -> None:
-    """List, pause, resume and set queues."""
+    """List, pause, resume, set and purge queues."""
 
 
 @queue.command("list")
@@ -68,6 +69,20 @@ def set_(place: Place, queue: str, weight: float | None, create: bool) -> None:
     with place.open() as mill:
         mill.set_queue(queue, weight=weight, create=create)
     show.line(f"queue {queue} has weight {weight:g}" if weight is not None else f"queue {queue} is there")
+
+
+@queue.command(short_help="Cancel all that waits in a queue.")
+@click.argument("queue")
+@bulk.REASON
+@dry_run_option
+@bulk.YES
+@as_json
+@pass_place
+def purge(place: Place, queue: str, reason: str | None, dry_run: bool, yes: bool, json_wanted: bool) -> None:
+    """Cancel all that waits in a QUEUE. What is in progress goes on; stages close as they should."""
+    with place.open() as mill:
+        act = partial(mill.purge_queue, queue, reason=reason)
+        bulk.perform(act, {}, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
 
 
 def print_queues(queues: Sequence[Queue], indent: str = "") -> None:

@@ -1,20 +1,22 @@
-"""`run list|show|cancel`."""
+"""`run list|show|cancel|delete`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gristmill.cli import show, values
-from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
+from gristmill.cli import bulk, show, values
+from gristmill.cli.app import Group, Place, as_json, pass_place
 from gristmill.cli.progress import progress, waiting_for, worked_since
 from gristmill.cli.show import Column
 from gristmill.cli.values import RUN_STATE, number
 
 if TYPE_CHECKING:
+    from gristmill.mill import Mill
     from gristmill.model import Job, Recovery, Run, Stage
 
 NAMED = 20  # failed items that `run show` names
@@ -24,7 +26,7 @@ SINCE = click.option("--since", type=values.since, metavar="AGE", help="Only tho
 
 @click.group(cls=Group)
 def run() -> None:
-    """List, show and cancel runs."""
+    """List, show, cancel and delete runs."""
 
 
 @run.command("list")
@@ -79,15 +81,31 @@ def show_(place: Place, run: int, json_wanted: bool) -> None:
     return None
 
 
-@run.command(short_help="Stop a run.")
-@click.argument("run", type=number())
-@click.option("--reason", metavar="TEXT", help="Why, for the record.")
-@dry_run_option
+@run.command(short_help="Stop runs.")
+@bulk.run_filters
+@bulk.REASON
 @pass_place
-def cancel(place: Place, run: int, reason: str | None, dry_run: bool) -> None:
-    """Stop a RUN: what waits is cancelled now, what is running is told to stop."""
+def cancel(
+    place: Place,
+    /,
+    runs: tuple[int, ...],
+    reason: str | None,
+    dry_run: bool,
+    yes: bool,
+    json_wanted: bool,
+    **filters: Any,
+) -> None:
+    """Stop RUNs: what waits is cancelled now, what is running is told to stop."""
+    chosen = bulk.which("run", runs, filters)
     with place.open() as mill:
-        found = mill.cancel_run(run, reason=reason, dry_run=dry_run)
+        if len(runs) == 1 and list(chosen) == ["ids"] and not json_wanted:
+            return _cancel_one(mill, runs[0], reason, dry_run)
+        act = partial(mill.cancel_runs, reason=reason)
+        return bulk.perform(act, chosen, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
+
+
+def _cancel_one(mill: Mill, run: int, reason: str | None, dry_run: bool) -> None:
+    found = mill.cancel_run(run, reason=reason, dry_run=dry_run)
     if dry_run:
         left = show.plural(sum(stage.total - stage.done for stage in found.stages), "unfinished job")
         show.line(f"run {run} is {found.state}; it would be stopped, and {left} of it cancelled")
@@ -95,6 +113,16 @@ def cancel(place: Place, run: int, reason: str | None, dry_run: bool) -> None:
         show.line(f"run {run} is {found.state}")
     else:
         show.line(f"run {run} is stopping; it ends when the jobs in progress have stopped")
+
+
+@run.command(short_help="Delete ended runs with all their jobs.")
+@bulk.run_filters
+@pass_place
+def delete(place: Place, /, runs: tuple[int, ...], dry_run: bool, yes: bool, json_wanted: bool, **filters: Any) -> None:
+    """Delete ended RUNs with all their jobs; what was done stays known."""
+    chosen = bulk.which("run", runs, filters)
+    with place.open() as mill:
+        bulk.perform(mill.delete_runs, chosen, dry_run=dry_run, yes=yes, json_wanted=json_wanted, ask=True)
 
 
 # ---- printing

@@ -1,15 +1,16 @@
-"""`subject list|show|set`."""
+"""`subject list|show|set|purge`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gristmill.cli import show
-from gristmill.cli.app import Group, Place, as_json, pass_place
+from gristmill.cli import bulk, show
+from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.runs import LIMIT, print_recoveries, print_runs
 from gristmill.cli.show import Column
 from gristmill.cli.values import RUN_STATE, duration, number
@@ -22,7 +23,7 @@ _RUNS = 5  # of a subject that `subject show` names
 
 @click.group(cls=Group)
 def subject() -> None:
-    """List, show and set subjects."""
+    """List, show, set and purge subjects."""
 
 
 @subject.command("list")
@@ -121,6 +122,34 @@ def set_(
         found = mill.set_subject(pipeline, subject, interval=gap, labels=given)
     every = f"every {show.span(found.interval)}" if found.interval else "no interval of its own"
     show.line(f"{found.pipeline} {found.name}: {every}; {_labels(found) or 'no labels'}")
+
+
+@subject.command(short_help="Stop a subject's run; with --history, delete all its runs.")
+@click.argument("pipeline")
+@click.argument("subject")
+@click.option("--history", is_flag=True, help="All its runs and their jobs go, once they have ended.")
+@bulk.REASON
+@dry_run_option
+@bulk.YES
+@as_json
+@pass_place
+def purge(
+    place: Place,
+    pipeline: str,
+    subject: str,
+    history: bool,
+    reason: str | None,
+    dry_run: bool,
+    yes: bool,
+    json_wanted: bool,
+) -> None:
+    """Stop the active run of a SUBJECT of a PIPELINE, and drop the one that waits.
+
+    The subject stays, with labels and interval, and what is known to be done.
+    """
+    with place.open() as mill:
+        act = partial(mill.purge_subject, pipeline, subject, history=history, reason=reason)
+        bulk.perform(act, {}, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
 
 
 def _pair(text: str) -> tuple[str, str]:

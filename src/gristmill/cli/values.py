@@ -108,8 +108,9 @@ def run_arguments(pairs: Sequence[str], pipeline: Pipeline) -> dict[str, Any]:
     return _arguments(pairs, hints)
 
 
-def job_arguments(pairs: Sequence[str], task: Task[Any, Any]) -> dict[str, Any]:
-    return _arguments(pairs, {name: [p.hint] for name, p in task.parameters.by_name.items()})
+def job_arguments(pairs: Sequence[str], task: Task[Any, Any] | None) -> dict[str, Any]:
+    known = {} if task is None else task.parameters.by_name
+    return _arguments(pairs, {name: [p.hint] for name, p in known.items()})
 
 
 def _arguments(pairs: Sequence[str], hints: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

@@ -26,18 +26,18 @@ _grace = click.option(
 )
 
 
-@click.command(cls=Command, needs_app=True, short_help="Run a worker for all queues, and the reconciler.")
+@click.command(cls=Command, needs_app=True, short_help="Run a worker for all queues, the reconciler and retention.")
 @_slots
 @_grace
 @pass_place
 def up(place: Place, slots: int | None, grace: float | None) -> None:
-    """Run everything for this machine: a worker for all queues, and the reconciler."""
+    """Run everything for this machine: a worker for all queues, the reconciler and retention."""
     app = place.registry()
     log_to_stderr()
     with place.open(app) as mill:
-        worker = mill.worker(slots=slots, grace=grace)
+        worker = mill.worker(tickers=[mill.pruner().tick], slots=slots, grace=grace)
         with beside(mill.reconciler().loop):
-            _run(worker, place, "worker for all queues and reconciler")
+            _run(worker, place, "worker for all queues, reconciler and retention")
 
 
 @click.command(cls=Command, needs_app=True)

@@ -356,11 +356,12 @@ def _decide(
         failure = _FAILURE.get(o.verdict)
         costs = tuple(int(failure is f) for f in Failure)
         kind = _kind(o)
-        stopping = row.cancel or (o.run is not None and runs[o.run].stop is not None)
+        run = runs.get(o.run) if o.run is not None else None  # gone: then the job has ended, and this is refused
+        stopping = row.cancel or (run is not None and run.stop is not None)
         delay = None if stopping or o.verdict is Verdict.CANCELLED else _delay(o, failure, row)
         if delay is not None:
             returned = int(o.verdict is Verdict.UNSPENT)
-            priority = runs[o.run].priority if o.run is not None else None  # it may have been raised meanwhile
+            priority = run.priority if run is not None else None  # it may have been raised meanwhile
             how = (o.job, o.attempt, micros(delay), o.alone, o.reason, kind, o.progress)
             back.append((*how, *costs, returned, priority, o.verdict is Verdict.WAITING))
         else:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from gristmill.ledger.choose import ARCHIVED, KEY
 from gristmill.ledger.read import claimed_ids, jobs_of
-from gristmill.ledger.sql import Sql
+from gristmill.ledger.sql import Sql, glob
 from gristmill.ledger.store import Tx
 from gristmill.model import Job
 from gristmill.states import State
@@ -28,10 +29,15 @@ class Wanted(NamedTuple):
     task: str | None = None
     since: int | None = None
     part_of: int | None = None
+    pipeline: str | None = None
+    error: str | None = None
+    key: str | None = None
+    archived: bool | None = False
 
 
 _FEW_STAGES, _FEW_JOBS = 2_000, 20_000  # that are quicker to look up than to walk past
 _SLACK = 600_000_000  # numbers and times of jobs go up together, give or take a long transaction: ten minutes
+_NOT_REMOVED = "NOT EXISTS (SELECT 1 FROM gm_removal x WHERE x.stage_id = j.stage_id)"
 _TASKS = Sql("SELECT id FROM gm_task WHERE name = :name")
 _QUEUE = Sql("SELECT id FROM gm_queue WHERE name = :name")
 _OF_SUBJECT = (
@@ -90,7 +96,15 @@ def _given(*clauses: tuple[str, str, Any]) -> Clauses:
 
 def _everywhere(tx: Tx, wanted: Wanted) -> Clauses:
     """What is asked of each row, wherever it was found."""
-    where = _given(("+j.state = :state", "state", wanted.state), ("j.created_at >= :since", "since", wanted.since))
+    where = _given(
+        ("+j.state = :state", "state", wanted.state),
+        ("j.created_at >= :since", "since", wanted.since),
+        ("j.fingerprint = :error", "error", wanted.error),
+        (KEY, "key", None if wanted.key is None else glob(wanted.key, tx.dialect)),
+    )
+    where[_NOT_REMOVED] = {}
+    if wanted.archived is not None:
+        where[ARCHIVED if wanted.archived else f"NOT {ARCHIVED}"] = {}
     if wanted.since is not None:
         where["j.id >= :floor"] = {"floor": _first_since(tx, wanted.since - _SLACK)}
     return where
@@ -109,6 +123,7 @@ def _routes(tx: Tx, wanted: Wanted) -> Iterator[Route]:
         return
     of_run = _given(
         ("g.run_id = :run", "run", wanted.run),
+        ("g.run_id IN (SELECT r.id FROM gm_run r WHERE r.pipeline = :pipeline)", "pipeline", wanted.pipeline),
         ("g.name = :stage", "stage", wanted.stage),
         (_OF_SUBJECT, "subject", wanted.subject),
     )

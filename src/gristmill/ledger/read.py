@@ -10,10 +10,11 @@ import orjson
 from gristmill.clock import SECOND, to_datetime
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.ledger import schema
+from gristmill.ledger.choose import JOBS, RUNS, THERE
 from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx
-from gristmill.model import Attempt, Job, Priority, Queue, Run, Stage, Worker
+from gristmill.model import Attempt, AuditEntry, Job, Priority, Queue, Run, Stage, Worker
 from gristmill.states import SUCCESS, StageState, State, WorkerState
 
 # ---- what a worker needs to know about the jobs that it holds
@@ -118,7 +119,7 @@ def results(ledger: Ledger, run: int, stage: str, page: int = 1000) -> Iterator[
 
 _RUN_COLUMNS = (
     "SELECT r.id, r.pipeline, s.name AS subject, r.state, r.priority, r.epoch, r.args, r.error, r.reason, r.stop,"
-    " r.created_at, r.started_at, r.finished_at FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id"
+    f" r.created_at, r.started_at, r.finished_at{RUNS}"
 )
 _STAGES_OF = Sql(
     f"SELECT {columns(schema.stage, 'g')}, q.name AS queue FROM gm_stage g JOIN gm_queue q ON q.id = g.queue_id"
@@ -204,12 +205,9 @@ def _stage(row: Any, parts: Any) -> Stage:
 _JOB_COLUMNS = (
     f"SELECT {columns(schema.job, 'j')}, g.name AS stage, s.name AS subject, t.name AS task, q.name AS queue,"
     " EXISTS (SELECT 1 FROM gm_attempt a WHERE a.job_id = j.id AND a.attempt = j.attempt AND a.outcome = 'adopted')"
-    " AS adopted FROM gm_job j"
-    " JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
-    " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
-    " LEFT JOIN gm_subject s ON s.id = r.subject_id"
+    f" AS adopted{JOBS}"
 )
-_THESE_JOBS = Sql(f"{_JOB_COLUMNS} WHERE j.id {{in ids}} ORDER BY j.id DESC")
+_THESE_JOBS = Sql(f"{_JOB_COLUMNS} WHERE j.id {{in ids}} AND {THERE} ORDER BY j.id DESC")
 _ATTEMPTS = Sql(f"SELECT {columns(schema.attempt)} FROM gm_attempt WHERE job_id = :job ORDER BY attempt DESC")
 
 
@@ -251,6 +249,7 @@ def _job(row: Any) -> Job:
         worker=row.worker_id,
         unique=row.unique_key,
         run_at=to_datetime(row.run_at),
+        archived_at=to_datetime(row.archived_at),
         created_at=to_datetime(row.created_at),
         started_at=to_datetime(row.started_at),
         finished_at=to_datetime(row.finished_at),
@@ -375,3 +374,39 @@ def waited(tx: Tx, job: int) -> float | None:
     """Seconds since a job was asked for; None if it was started before."""
     micros: int | None = tx.value(_WAITED, job=job)
     return None if micros is None else micros / SECOND
+
+
+_NOW = Sql("SELECT {now}")
+
+
+def now(tx: Tx) -> int:
+    """The time by which the ledger goes."""
+    micros: int = tx.value(_NOW)
+    return micros
+
+
+# ---- what people did
+
+
+_AUDIT = (
+    "SELECT a.id, a.at, a.who, a.verb, a.target, a.detail, o.done, o.reached FROM gm_audit a"
+    " LEFT JOIN gm_order o ON o.id = a.id%s ORDER BY a.id DESC LIMIT :most"
+)
+
+
+def audit(tx: Tx, where: Mapping[str, Mapping[str, Any]], most: int) -> list[AuditEntry]:
+    """What people did, the newest first."""
+    clauses, values = conditions(where)
+    return [
+        AuditEntry(
+            id=row.id,
+            at=to_datetime(row.at),
+            who=row.who,
+            verb=row.verb,
+            target=row.target,
+            detail=orjson.loads(row.detail),
+            done=orjson.loads(row.done) if row.done else {},
+            open=row.reached is not None,
+        )
+        for row in tx.all(Sql(_AUDIT % clauses), most=most, **values)
+    ]

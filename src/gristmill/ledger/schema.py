@@ -112,6 +112,7 @@ run = Table(
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),
     CheckConstraint("(finished_at IS NULL) = (state IN (0, 1, 7))", name="gm_run_finished"),
+    sqlite_autoincrement=True,  # runs can be removed, and SQLite would give their numbers again
 )
 Index(
     "gm_run_one_active",
@@ -167,13 +168,14 @@ stage = Table(
     CheckConstraint(
         f"state <> {StageState.CLOSED:d} OR completed + failed + skipped + cancelled = total", name="gm_stage_closed"
     ),
+    sqlite_autoincrement=True,  # as for runs
 )
 
 edge = Table(
     "gm_edge",
     metadata,
     Column("upstream_id", BigInteger, ForeignKey("gm_stage.id", ondelete="CASCADE"), primary_key=True),
-    Column("downstream_id", BigInteger, ForeignKey("gm_stage.id", ondelete="CASCADE"), primary_key=True),
+    Column("downstream_id", BigInteger, ForeignKey("gm_stage.id", ondelete="CASCADE"), primary_key=True, index=True),
 )
 
 _ODD = f"{State.COMPLETED_WITH_ERRORS:d}, {State.CANCELLED:d}"
@@ -218,6 +220,7 @@ job = Table(
     Column("error_class", Text),
     Column("progress", Text),
     Column("fingerprint", Text),  # of the error that it failed with; NULL unless it is failed now
+    Column("archived_at", BigInteger),  # since when lists leave it out
     # Ends that are rare, so that they are found among millions; by a column of their own for the reason below.
     Column("odd", SmallInteger, Computed(f"CASE WHEN state IN ({_ODD}) THEN state END", persisted=True)),
     Column("parts", Integer),  # how many it has; NULL, as are the next two, in nearly every job: it has none
@@ -387,6 +390,10 @@ missed = Table(
     Column("error", Text, nullable=False),
 )
 
+# Stages of removed runs that still have jobs: those are deleted in batches, by whoever comes by.
+removal = Table("gm_removal", metadata, Column("stage_id", BigInteger, primary_key=True, autoincrement=False))
+
+# What people did. Rows are added, never changed.
 audit = Table(
     "gm_audit",
     metadata,
@@ -397,6 +404,17 @@ audit = Table(
     Column("target", Text, nullable=False),
     Column("detail", Text, nullable=False, server_default="{}"),
 )
+
+# How far an action on many jobs or runs has come, which is in the audit under the same number.
+order = Table(
+    "gm_order",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("done", Text, nullable=False, server_default="{}"),  # JSON: how many became what
+    Column("reached", BigInteger),  # the last job or run that it has come to; NULL: it is done
+    Column("touched_at", BigInteger, nullable=False),
+)
+Index("gm_order_open", order.c.id, sqlite_where=text("reached IS NOT NULL"), postgresql_where=text("reached IS NOT NULL"))
 
 
 def columns(table: Table, alias: str = "") -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from gristmill.clock import to_datetime
 from gristmill.errors import NotFound, Refused
 from gristmill.ledger import flow, schema
+from gristmill.ledger.choose import THERE
 from gristmill.ledger.read import attempt, conditions
 from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
@@ -63,7 +64,7 @@ _HEED = Sql("DELETE FROM gm_ignored_error WHERE fingerprint = :fingerprint")
 
 def signatures(tx: Tx, where: Where, most: int) -> list[Signature]:
     """What failed attempts that meet every condition have in common; what fails the most jobs now comes first."""
-    clauses, values = conditions({"a.fingerprint IS NOT NULL": {}, **where})
+    clauses, values = conditions({"a.fingerprint IS NOT NULL": {}, THERE: {}, **where})
     rows = tx.all(Sql(_LIST % clauses), most=most, **values)
     examples = _examples(tx, rows, where) if rows else {}
     return [_signature(row, examples[row.fingerprint]) for row in rows]

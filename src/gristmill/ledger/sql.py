@@ -5,6 +5,8 @@
 {next}                    the next place in the line
 {xid}                     the transaction's own number (SQLite: NULL)
 {in name}                 `= ANY(list)`
+{glob}                    compares text with a pattern, which `glob` has translated
+{newest}                  the job whose number SQLite would give again if it were deleted
 {one_of SELECT …}         `= ANY(ARRAY(SELECT …))`: PostgreSQL must run a locking sub-select exactly once
 {rows f: id bigint, …}    a list of tuples as a table
 """
@@ -33,6 +35,8 @@ _WORDS = {
         "{skip}": "FOR NO KEY UPDATE SKIP LOCKED",
         "{next}": "nextval('gm_line')",
         "{xid}": "pg_current_xact_id()::text",
+        "{glob}": "LIKE",
+        "{newest}": "false",
         "{true}": "true",
         "{false}": "false",
     },
@@ -46,6 +50,8 @@ _WORDS = {
         "{skip}": "",
         "{xid}": "NULL",
         "{next}": ":now",  # ties go by rowid, and there are no dead index entries to step over
+        "{glob}": "GLOB",
+        "{newest}": "id = (SELECT max(id) FROM gm_job)",
         "{true}": "1",
         "{false}": "0",
     },
@@ -109,6 +115,15 @@ class _Compiled:
         for name in (*self.lists, *self.tables):
             values[name] = orjson.dumps(values[name], default=tuple).decode()  # tuple: for named tuples
         return values
+
+
+def glob(pattern: str, dialect: str) -> str:
+    """A pattern with `*` and `?` as the dialect's {glob} reads it. SQLite's LIKE would not tell `a` from `A`."""
+    if dialect == "sqlite":
+        return pattern.replace("[", "[[]")
+    for letter in "\\%_":
+        pattern = pattern.replace(letter, f"\\{letter}")
+    return pattern.replace("*", "%").replace("?", "_")
 
 
 def _array(values: Iterable[Any], kind: str) -> str:

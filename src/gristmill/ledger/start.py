@@ -59,10 +59,15 @@ _ADD_SUBJECT = Sql(
     "INSERT INTO gm_subject (pipeline, name, created_at) VALUES (:pipeline, :subject, {now}) ON CONFLICT DO NOTHING"
 )
 _SUBJECT = Sql("SELECT id FROM gm_subject WHERE pipeline = :pipeline AND name = :subject")
-_ADD_RUN = Sql(
+# Only where none is there: SQLite would spend a number on a run that is refused.
+_ADD_RUN = (
     "INSERT INTO gm_run (subject_id, pipeline, priority, state, args, created_at)"
-    " VALUES (:subject, :pipeline, :priority, :state, :args, {now}) ON CONFLICT DO NOTHING RETURNING id"
+    " SELECT :subject, :pipeline, :priority, :state, :args, {now}"
+    " WHERE NOT EXISTS (SELECT 1 FROM gm_run WHERE subject_id = :subject AND state IN (%s))"
+    " ON CONFLICT DO NOTHING RETURNING id"
 )
+_ADD_ACTIVE = Sql(_ADD_RUN % f"{State.QUEUED:d}, {State.IN_PROGRESS:d}")
+_ADD_WAITING = Sql(_ADD_RUN % f"{State.WAITING:d}")
 _ACTIVE = Sql(
     "SELECT id, priority, stop FROM gm_run WHERE subject_id = :subject"
     f" AND state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d}) {{lock}}"
@@ -96,7 +101,7 @@ def start(
     number = tx.value(_SUBJECT, pipeline=pipeline, subject=subject)
     new = {"subject": number, "pipeline": pipeline, "priority": priority, "args": args}
     for _ in range(100):
-        run = tx.value(_ADD_RUN, state=int(State.QUEUED), **new)
+        run = tx.value(_ADD_ACTIVE, state=int(State.QUEUED), **new)
         if run is not None:
             _write_plan(tx, run, plan)
             flow.begin(tx, run)
@@ -114,7 +119,7 @@ def start(
         waiting = tx.value(_UPDATE_WAITING, subject=number, priority=priority, args=args)
         if waiting is not None:
             return Started(waiting, created=False)
-        run = tx.value(_ADD_RUN, state=int(State.WAITING), **new)
+        run = tx.value(_ADD_WAITING, state=int(State.WAITING), **new)
         if run is not None:
             _write_plan(tx, run, plan)
             return Started(run, created=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
@@ -31,27 +32,35 @@ _JOB = Sql(
     f" {PART_OF} AS part_of FROM gm_job WHERE id = :job"
 )
 _LOCK_JOB = Sql("SELECT state, stage_id, unique_name FROM gm_job WHERE id = :job {lock}")
+_LOCK_JOBS = Sql("SELECT id FROM gm_job WHERE id {in ids} ORDER BY id {lock}")
 _CANCEL_QUEUED = Sql(
     f"UPDATE gm_job SET state = {State.CANCELLED:d}, ready = NULL, run_at = NULL, unique_key = NULL, finished_at = {{now}},"
-    f" error = :reason WHERE id = :job AND state = {State.QUEUED:d} AND (parts_left IS NULL OR parts_left = 0)"
+    " error = :reason, error_class = :kind"
+    f" WHERE id {{in ids}} AND state = {State.QUEUED:d} AND (parts_left IS NULL OR parts_left = 0)"
     f" RETURNING stage_id, state, {PART_OF}, id, task_id"
 )
-_ASK_CANCEL = Sql(f"UPDATE gm_job SET cancel = {{true}} WHERE id = :job AND state = {State.IN_PROGRESS:d}")
+_SPLIT = Sql(f"SELECT id FROM gm_job WHERE id {{in ids}} AND state = {State.QUEUED:d} AND parts_left > 0 ORDER BY id")
+_ASK_CANCEL = Sql(f"UPDATE gm_job SET cancel = {{true}} WHERE id {{in ids}} AND state = {State.IN_PROGRESS:d}")
 _NOW = Sql(
     "UPDATE gm_job SET ready = {next}, run_at = NULL"
     f" WHERE id = :job AND state = {State.QUEUED:d} AND run_at IS NOT NULL RETURNING queue_id"
 )
 _REQUEUE = Sql(
     f"UPDATE gm_job SET state = {State.QUEUED:d}, ready = {{next}}, errors = 0, crashes = 0, timeouts = 0, losses = 0,"
-    " returns = 0, result = NULL, finished_at = NULL, alone = {false}, unique_key = unique_name, fingerprint = NULL"
+    " returns = 0, result = NULL, finished_at = NULL, alone = {false}, unique_key = unique_name, fingerprint = NULL,"
+    " archived_at = NULL"
     f" WHERE id = :job AND state IN ({', '.join(map(str, sources('requeue')))}) RETURNING queue_id"
 )
+_EDITABLE = Sql("SELECT state, stage_id, attempt, args FROM gm_job WHERE id = :job {lock}")
+_EDIT = Sql("UPDATE gm_job SET args = :args WHERE id = :job")
 _STAGE = Sql("SELECT id, name, state FROM gm_stage WHERE id = :stage")
 _UNCOUNT = Sql(
     "UPDATE gm_stage SET failed = failed - :failed, skipped = skipped - :skipped, cancelled = cancelled - :cancelled,"
     " completed = completed - :partly, with_errors = with_errors - :partly WHERE id = :stage"
 )
-_AUDIT = Sql("INSERT INTO gm_audit (at, who, verb, target, detail) VALUES ({now}, :who, :verb, :target, :detail)")
+_AUDIT = Sql(
+    "INSERT INTO gm_audit (at, who, verb, target, detail) VALUES ({now}, :who, :verb, :target, :detail) RETURNING id"
+)
 _END_WAITING = Sql(
     f"UPDATE gm_run SET state = {State.CANCELLED:d}, stop = {State.CANCELLED:d}, stop_by = :by, reason = :reason,"
     f" finished_at = {{now}} WHERE id = :run AND state = {State.WAITING:d}"
@@ -62,8 +71,10 @@ _CLOSE_ALL = Sql(
 )
 
 
-def audit(tx: Tx, who: str, verb: str, target: str, **detail: Any) -> None:
-    tx.run(_AUDIT, who=who, verb=verb, target=target, detail=orjson.dumps(detail).decode())
+def audit(tx: Tx, who: str, verb: str, target: str, **detail: Any) -> int:
+    """Records what somebody does; says under which number."""
+    number: int = tx.value(_AUDIT, who=who, verb=verb, target=target, detail=orjson.dumps(detail).decode())
+    return number
 
 
 def forget_done(tx: Tx, pipeline: str, subject: str, stage: str | None, *, by: str) -> int:
@@ -118,18 +129,35 @@ def cancel_job(tx: Tx, job: int, *, by: str, reason: str | None = None) -> State
     row = tx.one(_JOB, job=job)
     if row is None:
         raise NotFound(f"there is no job {job}")
-    if row.run_id is not None:
-        flow.lock_runs(tx, [row.run_id])
-    parents.lock(tx, [row.part_of])
-    tx.one(_LOCK_JOB, job=job)  # between the next two it must not change hands
-    said = reason or f"cancelled by {by}"
-    changed = tx.all(_CANCEL_QUEUED, job=job, reason=said)
-    was = State.QUEUED if changed or parents.cancel(tx, job, said) else State.IN_PROGRESS
-    if was is State.IN_PROGRESS and not tx.run(_ASK_CANCEL, job=job):
+    cancelled, told = cancel_jobs(tx, [job], [row.run_id], [row.part_of], reason=reason or f"cancelled by {by}")
+    if not cancelled and not told:
         raise Refused(_ended_already(job, tx.one(_JOB, job=job)))
     audit(tx, by, "job.cancel", f"job {job}", reason=reason)
-    flow.over(tx, changed)
-    return was
+    return State.QUEUED if cancelled else State.IN_PROGRESS
+
+
+def cancel_jobs(
+    tx: Tx,
+    jobs: Sequence[int],
+    runs: Iterable[int | None],
+    part_of: Iterable[int | None],
+    *,
+    reason: str,
+    kind: str | None = None,
+) -> tuple[int, int]:
+    """Ends queued jobs, and asks for the end of those in progress; says how many of each.
+
+    `runs` and `part_of`: what the jobs belong to. One that waits for its parts ends after them (`parts.sweep`).
+    """
+    flow.lock_runs(tx, runs)
+    parents.lock(tx, part_of)
+    tx.all(_LOCK_JOBS, ids=jobs)  # between the next ones none must change hands
+    ended = tx.all(_CANCEL_QUEUED, ids=jobs, reason=reason, kind=kind)
+    split = tx.all(_SPLIT, ids=jobs) if len(ended) < len(jobs) else []
+    ending = sum(bool(parents.cancel(tx, row.id, reason)) for row in split)
+    told = tx.run(_ASK_CANCEL, ids=jobs) if len(ended) < len(jobs) else 0
+    flow.over(tx, ended)
+    return len(ended) + ending, told
 
 
 def _ended_already(job: int, row: Any) -> str:
@@ -144,7 +172,9 @@ def requeue_job(tx: Tx, job: int, *, by: str) -> None:
     if row is None:
         raise NotFound(f"there is no job {job}")
     if row.run_id is not None:
-        run = flow.lock_runs(tx, [row.run_id])[row.run_id]
+        run = flow.lock_runs(tx, [row.run_id]).get(row.run_id)
+        if run is None:
+            raise NotFound(f"there is no job {job}; its run was removed")
         stage = None if row.part_of is not None else tx.one(_STAGE, stage=row.stage_id)
         closed = row.part_of is None and (stage is None or stage.state == StageState.CLOSED)
         if run.state in TERMINAL or run.stop is not None or closed:
@@ -191,3 +221,21 @@ def _uncount(tx: Tx, stage: int, state: State) -> None:
         cancelled=int(state is State.CANCELLED),
         partly=int(state is State.COMPLETED_WITH_ERRORS),
     )
+
+
+_SHOWN = 2000  # characters of arguments that the record keeps
+
+
+def edit_job(tx: Tx, job: int, args: str, *, by: str) -> None:
+    """Changes the arguments (JSON) of a job that waits."""
+    row = tx.one(_EDITABLE, job=job)
+    if row is None:
+        raise NotFound(f"there is no job {job}")
+    if row.state == State.IN_PROGRESS:
+        raise Refused(f"job {job} is in progress and has its arguments already; wait until it has ended, or cancel it")
+    if row.state != State.QUEUED:
+        raise Refused(f"job {job} is {State(row.state).word} already; ask for a new one with other arguments")
+    if row.args is None and row.stage_id is not None:
+        raise Refused(f"job {job} has no arguments of its own: it runs with those of its run")
+    tx.run(_EDIT, job=job, args=args)
+    audit(tx, by, "job.edit", f"job {job}", before=(row.args or "{}")[:_SHOWN], after=args[:_SHOWN])

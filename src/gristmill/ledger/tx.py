@@ -67,6 +67,11 @@ class Tx:
         """Statements without parameters, as they stand."""
         self._drive(self._driver.execute, statements)
 
+    def by_key(self) -> None:
+        """For a reading transaction that walks a key in pages: PostgreSQL would rather read the whole table for each."""
+        if self.dialect == "postgresql":
+            self.script("SET LOCAL enable_seqscan = off")
+
     def run_many(self, sql: str, rows: Sequence[Any]) -> int:
         """The same statement for each row, in the driver's own loop; says how many rows changed in all."""
         cursor = self._driver.cursor()

@@ -279,6 +279,8 @@ def subject(tx: Tx, pipeline: str, name: str) -> Why:
     if number is None:
         raise _unknown_subject(tx, pipeline, name)
     chosen = tx.value(_ACTIVE, subject=number) or tx.value(_LAST, subject=number)
+    if chosen is None:
+        raise NotFound(f"{pipeline} {name!r} has no run, or none any more; start one")
     found = run(tx, chosen)
     return replace(found, target=f"subject {name}")
 

@@ -9,6 +9,7 @@ from gristmill.clock import Clock
 from gristmill.errors import Invalid, SchemaMismatch
 from gristmill.execution import load
 from gristmill.mill.lazy import lazy
+from gristmill.mill.many import Many
 from gristmill.mill.mending import Mending
 from gristmill.mill.working import Working
 from gristmill.pipeline import Piece, Registry
@@ -22,7 +23,7 @@ else:
 __all__ = ["Mill"]
 
 
-class Mill(Mending, Working):
+class Mill(Mending, Many, Working):
     """A ledger together with the pipelines and tasks of an application. Make one with `Mill.open`."""
 
     @classmethod

@@ -13,7 +13,7 @@ from gristmill.binding import check_key
 from gristmill.errors import Invalid, did_you_mean
 from gristmill.mill.lazy import lazy
 from gristmill.mill.reading import Reading
-from gristmill.mill.values import delay_of, labels_of, name_of, who
+from gristmill.mill.values import checked_id, delay_of, labels_of, name_of, reason_of, who
 from gristmill.model import Job, RetriedError, Run, Subject
 from gristmill.pipeline import Pipeline, check_name
 
@@ -30,21 +30,21 @@ _RETRY_BATCH = 500  # jobs that are requeued in one transaction: the runs of all
 class Acting(Reading):
     def cancel_run(self, run: int, *, reason: str | None = None, by: str | None = None, dry_run: bool = False) -> Run:
         """Stops a run: nothing of it starts any more, what runs is told to stop, what waits ends `cancelled`."""
-        self._act(dry_run, stop.cancel_run, run, by=by or who(), reason=reason)
+        self._act(dry_run, stop.cancel_run, checked_id(run, "run"), by=by or who(), reason=reason_of(reason))
         if not dry_run:
             housekeeping.sweep_run(self.ledger, run)
         return self.run(run)
 
     def cancel_job(self, job: int, *, reason: str | None = None, by: str | None = None, dry_run: bool = False) -> Job:
         """Cancels a queued job; one in progress is stopped by its worker within a few seconds. Its parts go with it."""
-        self._act(dry_run, stop.cancel_job, job, by=by or who(), reason=reason)
+        self._act(dry_run, stop.cancel_job, checked_id(job, "job"), by=by or who(), reason=reason_of(reason))
         if not dry_run:
             housekeeping.sweep_parts(self.ledger, job)
         return self.job(job)
 
     def retry_job(self, job: int, *, by: str | None = None, dry_run: bool = False) -> Job:
         """Queues an ended job again with a fresh budget; one that waits for its retry runs now."""
-        self._act(dry_run, stop.requeue_job, job, by=by or who())
+        self._act(dry_run, stop.requeue_job, checked_id(job, "job"), by=by or who())
         return self.job(job)
 
     def forget(self, pipeline: Pipeline | str, subject: str, stage: str | None = None, *, by: str | None = None) -> int:

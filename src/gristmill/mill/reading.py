@@ -9,14 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.clock import from_datetime
 from gristmill.errors import Invalid
+from gristmill.ledger.sql import glob
 from gristmill.mill.base import Base
 from gristmill.mill.lazy import lazy
-from gristmill.mill.values import delay_of, filters, label_of, name_of, state_of
-from gristmill.model import Attempt, Backup, ErrorDetail, Finding, Job, Queue, Run, Signature, Status, Subject, Why, Worker
+from gristmill.mill.values import checked_id, delay_of, filters, label_of, name_of, state_of
+from gristmill.model import (
+    Attempt,
+    AuditEntry,
+    Backup,
+    ErrorDetail,
+    Finding,
+    Job,
+    Queue,
+    Run,
+    Signature,
+    Status,
+    Subject,
+    Why,
+    Worker,
+)
 from gristmill.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from gristmill.ledger import backup, health, listing, read, signatures, subjects, why
+    from gristmill.ledger.store import Tx
 else:
     backup, health, listing, read, signatures, subjects, why = lazy(
         "gristmill.ledger", "backup", "health", "listing", "read", "signatures", "subjects", "why"
@@ -26,7 +42,7 @@ else:
 class Reading(Base):
     def run(self, run: int) -> Run:
         with self.ledger.reading() as tx:
-            return read.run(tx, run)
+            return read.run(tx, checked_id(run, "run"))
 
     def runs(
         self,
@@ -48,24 +64,43 @@ class Reading(Base):
             return read.runs(tx, where, limit)
 
     def job(self, job: int) -> Job:
-        return self.ledger.glance(read.job, job)
+        return self.ledger.glance(read.job, checked_id(job, "job"))
 
     def jobs(
         self,
         *,
         run: int | None = None,
+        pipeline: str | None = None,
         stage: str | None = None,
         subject: str | None = None,
         state: str | None = None,
         queue: str | None = None,
         task: str | None = None,
         part_of: int | None = None,
+        error: str | None = None,
+        key: str | None = None,
         since: datetime | None = None,
+        archived: bool | None = False,
         limit: int = 50,
     ) -> list[Job]:
-        """Jobs, newest first. Those of a `run` are the items of its stages; parts are `part_of` their job."""
-        made = None if since is None else from_datetime(since)
-        wanted = listing.Wanted(run, stage, subject, state_of(state), queue, task, made, part_of)
+        """Jobs, newest first. Those of a `run` are the items of its stages; parts are `part_of` their job.
+
+        `error`: failed by this one; `key`: a pattern with * and ?; `archived`: None for all.
+        """
+        wanted = listing.Wanted(
+            run=run,
+            pipeline=pipeline,
+            stage=stage,
+            subject=subject,
+            state=state_of(state),
+            queue=queue,
+            task=task,
+            part_of=part_of,
+            error=error,
+            key=key,
+            since=None if since is None else from_datetime(since),
+            archived=archived,
+        )
         with self.ledger.reading() as tx:
             self._check_queue(tx, queue)
             return listing.jobs(tx, wanted, limit)
@@ -73,12 +108,12 @@ class Reading(Base):
     def attempts(self, job: int) -> list[Attempt]:
         """The attempts of a job that did not succeed, newest first, with traceback and captured log."""
         with self.ledger.reading() as tx:
-            read.job(tx, job)
+            read.job(tx, checked_id(job, "job"))
             return read.attempts(tx, job)
 
     def results(self, run: Run | int, stage: str) -> Iterator[tuple[str, Any]]:
         """(key, result) of the items of a stage that completed, by key; streamed."""
-        return read.results(self.ledger, run.id if isinstance(run, Run) else run, stage)
+        return read.results(self.ledger, run.id if isinstance(run, Run) else checked_id(run, "run"), stage)
 
     def errors(
         self,
@@ -152,9 +187,9 @@ class Reading(Base):
         given = {"run": run, "job": job, "pipeline": pipeline, "subject": subject}
         match {name: value for name, value in given.items() if value is not None}:
             case {"run": int(number), **rest} if not rest:
-                return self._read(why.run, number)
+                return self._read(why.run, checked_id(number, "run"))
             case {"job": int(number), **rest} if not rest:
-                return self._read(why.job, number)
+                return self._read(why.job, checked_id(number, "job"))
             case {"pipeline": str(flow), "subject": str(name), **rest} if not rest:
                 return self._read(why.subject, flow, name)
         raise Invalid("why takes a run, or a job, or a pipeline and a subject of it")
@@ -172,3 +207,22 @@ class Reading(Base):
         with self.ledger.reading() as tx:
             active = read.runs(tx, {"r.state IN (0, 1, 7)": {}}, 50)
             return Status(read.run_counts(tx), tuple(active), tuple(read.queues(tx)), tuple(read.workers(tx)))
+
+    def audit(
+        self,
+        *,
+        who: str | None = None,
+        verb: str | None = None,
+        target: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+    ) -> list[AuditEntry]:
+        """What people did, the newest first. `who`, `verb` and `target` are patterns with * and ?."""
+
+        def look(tx: Tx) -> list[AuditEntry]:
+            patterns = {"who": who, "verb": verb, "target": target}
+            where = filters(*((f"a.{n} {{glob}} :{n}", p and glob(p, tx.dialect)) for n, p in patterns.items()))
+            where |= filters(("a.at >= :since", None if since is None else from_datetime(since)))
+            return read.audit(tx, where, limit)
+
+        return self._read(look)

@@ -11,7 +11,7 @@ from typing import Any
 
 from gristmill.binding import check_key
 from gristmill.clock import from_datetime, micros
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, NotFound, did_you_mean
 from gristmill.pipeline import Pipeline
 from gristmill.settings import LABEL_LIMIT
 from gristmill.states import State
@@ -72,6 +72,26 @@ def _label_value(value: Any) -> str:
     if len(check_key(value, "label")) > LABEL_LIMIT:
         raise Invalid(f"a label has {len(value)} characters; the limit is {LABEL_LIMIT}: {value[:60]!r}…")
     return str(value)
+
+
+def checked_id(number: Any, what: str) -> int:
+    """The number of a job or run. One that no database can hold is nobody's."""
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise Invalid(f"a {what} is given by its number, not by {number!r}")
+    if not 0 < number < 1 << 63:
+        raise NotFound(f"there is no {what} {number}")
+    return number
+
+
+def reason_of(reason: Any) -> str | None:
+    """Why somebody does it: text that both databases can hold."""
+    if reason is None:
+        return None
+    if not isinstance(reason, str):
+        raise Invalid(f"a reason is text, not {reason!r}")
+    if "\0" in reason:
+        raise Invalid(f"a reason cannot hold a NUL character: {reason!r}")
+    return reason
 
 
 def choice(kind: Any, value: Any, what: str) -> Any:

@@ -42,9 +42,10 @@ def _views() -> dict[str, str]:
                 {_words("j.state", _STATES)} AS state, {_words("j.priority", _PRIORITIES)} AS priority, j.attempt,
                 j.errors, j.crashes, j.timeouts, j.losses, j.returns, j.args, j.result, j.error, j.error_class, j.fingerprint,
                 j.progress, j.worker_id, CASE WHEN j.stage_id IS NULL THEN j.parent_id END AS part_of, j.parts, j.parts_left,
-                j.parts_failed, {_times("j", "run_at", "created_at", "started_at", "finished_at")}
+                j.parts_failed, {_times("j", "run_at", "created_at", "started_at", "finished_at", "archived_at")}
             FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id
-                LEFT JOIN gm_stage g ON g.id = j.stage_id""",
+                LEFT JOIN gm_stage g ON g.id = j.stage_id
+            WHERE j.stage_id IS NULL OR g.id IS NOT NULL""",
     }
 
 
@@ -94,6 +95,27 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.create_table(
+        "gm_order",
+        sa.Column("id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("done", sa.Text(), server_default="{}", nullable=False),
+        sa.Column("reached", sa.BigInteger(), nullable=True),
+        sa.Column("touched_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index(
+        "gm_order_open",
+        "gm_order",
+        ["id"],
+        unique=False,
+        sqlite_where=sa.text("reached IS NOT NULL"),
+        postgresql_where=sa.text("reached IS NOT NULL"),
+    )
+    op.create_table(
+        "gm_removal",
+        sa.Column("stage_id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.PrimaryKeyConstraint("stage_id"),
+    )
+    op.create_table(
         "gm_ignored_error",
         sa.Column("fingerprint", sa.Text(), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
@@ -137,6 +159,7 @@ def upgrade() -> None:
         sa.Column("error_class", sa.Text(), nullable=True),
         sa.Column("progress", sa.Text(), nullable=True),
         sa.Column("fingerprint", sa.Text(), nullable=True),
+        sa.Column("archived_at", sa.BigInteger(), nullable=True),
         sa.Column(
             "odd", sa.SmallInteger(), sa.Computed("CASE WHEN state IN (3, 5) THEN state END", persisted=True), nullable=True
         ),
@@ -329,6 +352,7 @@ def upgrade() -> None:
             ["gm_subject.id"],
         ),
         sa.PrimaryKeyConstraint("id"),
+        sqlite_autoincrement=True,
     )
     op.create_index("gm_run_of_subject", "gm_run", ["subject_id", "id"], unique=False)
     op.create_index(
@@ -394,6 +418,7 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("run_id", "name", name="gm_stage_once"),
+        sqlite_autoincrement=True,
     )
     op.create_table(
         "gm_done",
@@ -432,6 +457,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["upstream_id"], ["gm_stage.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("upstream_id", "downstream_id"),
     )
+    op.create_index(op.f("ix_gm_edge_downstream_id"), "gm_edge", ["downstream_id"], unique=False)
     for name, query in _views().items():
         op.execute(f"CREATE VIEW {name} AS {query}")
 
@@ -439,6 +465,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     for name in reversed(_views()):
         op.execute(f"DROP VIEW {name}")
+    op.drop_index(op.f("ix_gm_edge_downstream_id"), table_name="gm_edge")
     op.drop_table("gm_edge")
     op.drop_table("gm_recovery")
     op.drop_table("gm_missed")
@@ -526,6 +553,14 @@ def downgrade() -> None:
     op.drop_index("gm_job_odd", table_name="gm_job")
     op.drop_table("gm_job")
     op.drop_table("gm_ignored_error")
+    op.drop_table("gm_removal")
+    op.drop_index(
+        "gm_order_open",
+        table_name="gm_order",
+        sqlite_where=sa.text("reached IS NOT NULL"),
+        postgresql_where=sa.text("reached IS NOT NULL"),
+    )
+    op.drop_table("gm_order")
     op.drop_table("gm_audit")
     op.drop_index(
         "gm_attempt_error",

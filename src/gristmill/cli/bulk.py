@@ -1,0 +1,115 @@
+"""What commands on many jobs or runs share: which are meant, whether that is wanted, and what came of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from gristmill.cli import show
+from gristmill.cli.app import as_json, dry_run_option
+from gristmill.cli.values import JOB_STATE, RUN_STATE, duration, number
+
+if TYPE_CHECKING:
+    from gristmill.model import Bulk
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+REASON = click.option("--reason", metavar="TEXT", help="Why, for the record.")
+YES = click.option("--yes", is_flag=True, help="Do it without being asked.")
+_OLDER = click.option("--older", type=duration, metavar="AGE", help="Created 30m, 2h, 1d ago, or earlier.")
+_SUBJECT = click.option("--subject", metavar="NAME")
+
+_JOB_FILTERS = (
+    click.option("--state", type=JOB_STATE, metavar="STATE", help="queued, failed, completed, …"),
+    click.option("--queue", metavar="NAME"),
+    click.option("--stage", metavar="NAME"),
+    click.option("--task", metavar="NAME"),
+    _SUBJECT,
+    click.option("--run", type=number(), metavar="RUN"),
+    click.option("--error", metavar="FINGERPRINT", help="Failed by this error."),
+    click.option("--key", metavar="GLOB", help="With a key like this: 'a*'."),
+    _OLDER,
+)
+_RUN_FILTERS = (
+    click.option("--state", type=RUN_STATE, metavar="STATE", help="in_progress, failed, completed, …"),
+    click.option("--pipeline", metavar="NAME"),
+    _SUBJECT,
+    _OLDER,
+)
+_HOW = (dry_run_option, YES, as_json)
+
+
+def _with(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+job_filters = _with((click.argument("jobs", metavar="[JOB]...", nargs=-1, type=number()), *_JOB_FILTERS, *_HOW))
+run_filters = _with((click.argument("runs", metavar="[RUN]...", nargs=-1, type=number()), *_RUN_FILTERS, *_HOW))
+
+
+def which(what: str, ids: Sequence[int], filters: Mapping[str, Any]) -> dict[str, Any]:
+    """The jobs or runs that are meant; none named would be all, which nobody means."""
+    given = {name: value for name, value in filters.items() if value is not None}
+    if not ids and not given:
+        raise click.UsageError(f"say which {what}s: their numbers, or at least one of --{', --'.join(filters)}")
+    return {**given, "ids": ids} if ids else given
+
+
+def perform(
+    act: Callable[..., Bulk], chosen: Mapping[str, Any], *, dry_run: bool, yes: bool, json_wanted: bool, ask: bool = False
+) -> None:
+    """Says how many it is about; does it if that is wanted. `ask`: also when they were named one by one."""
+    from gristmill.errors import Refused
+
+    would = act(**chosen, dry_run=True)
+    if not would.total and would.refusal:
+        raise Refused(would.refusal)
+    if would.total and not dry_run and (ask or "ids" not in chosen):
+        confirm(in_words(would, " would be"), yes)
+    done = would if dry_run or not would.total else act(**chosen)
+    if json_wanted:
+        return show.document(done)
+    if not done.total:
+        return show.note("nothing matches; nothing was done")
+    show.line(in_words(done, " would be" if dry_run else ""))
+    if done.left:
+        show.note(f"{done.left:,} of those given stay as they are: {done.refusal}")
+    if done.open:
+        show.note("its active run is still stopping; a worker deletes it once it has ended")
+    return None
+
+
+_PHRASES = {  # what a count is about, and what became of it
+    "told to stop": ("job", "told to stop"),
+    "stopped": ("run", "stopped"),
+    "runs": ("run", "deleted"),
+    "jobs": ("job", "deleted with that"),
+}
+
+
+def in_words(bulk: Bulk, would: str = "") -> str:
+    """`1,200 jobs are cancelled, 4 jobs are told to stop`."""
+    parts = []
+    for word, count in bulk.counts.items():
+        noun, phrase = _PHRASES.get(word, ("job", word))
+        parts.append(f"{show.plural(count, noun)}{would or (' is' if count == 1 else ' are')} {phrase}")
+    return ", ".join(parts)
+
+
+def confirm(what: str, yes: bool) -> None:
+    """Asks where somebody can answer; elsewhere --yes has to be given."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{what}; nobody is there to be asked: add --yes, or see it with --dry-run")
+    if not click.confirm(f"{show.clean(what)}; go on?", err=True):
+        show.note("nothing was done")
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,308 @@
+"""What operators do to many jobs or runs at once.
+
+What is wanted is written down first (`begin`), then done in batches (`step`), each with how far it has come in the same
+transaction. So it may be any number of rows, and if the one who began it dies, anyone can go on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import orjson
+
+from gristmill.errors import NotFound
+from gristmill.ledger import choose, flow, remove
+from gristmill.ledger.choose import Choice
+from gristmill.ledger.claim import PART_OF
+from gristmill.ledger.read import conditions
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.stop import audit, cancel_jobs, cancel_run
+from gristmill.ledger.store import Tx
+from gristmill.states import State
+
+BATCH = 500  # jobs in one transaction: the runs of all of them are locked meanwhile
+_PAGE = 5000  # rows that are looked at to find them, where few are meant
+
+_BEGIN = Sql("INSERT INTO gm_order (id, reached, touched_at) VALUES (:order, 0, {now})")
+_ORDER = Sql(
+    "SELECT a.id, a.who, a.verb, a.detail, o.done, o.reached FROM gm_order o JOIN gm_audit a ON a.id = o.id"
+    " WHERE o.id = :order"
+)
+_LOCK_ORDER = Sql("SELECT id FROM gm_order WHERE id = :order {lock}")
+_GO_ON = Sql("UPDATE gm_order SET reached = :reached, done = :done, touched_at = {now} WHERE id = :order")
+_LEFT_ALONE = Sql("SELECT id FROM gm_order WHERE reached IS NOT NULL AND touched_at <= {now} - :quiet ORDER BY id")
+_LAST_JOB = Sql("SELECT coalesce(max(id), 0) FROM gm_job")
+_LAST_RUN = Sql("SELECT coalesce(max(id), 0) FROM gm_run")
+_ROOTS = Sql(f"SELECT DISTINCT run_id, {PART_OF} AS part_of FROM gm_job WHERE id {{in ids}}")
+_JOB_PAGE = Sql("SELECT max(id) FROM (SELECT id FROM gm_job WHERE id > :at AND id <= :upto ORDER BY id LIMIT :most) AS page")
+_RUN_PAGE = Sql(_JOB_PAGE.text.replace("gm_job", "gm_run"))
+_NOW = Sql(
+    "UPDATE gm_job SET ready = {next}, run_at = NULL WHERE id {one_of SELECT id FROM gm_job WHERE id {in ids}"
+    f" AND state = {State.QUEUED:d} AND run_at IS NOT NULL ORDER BY id {{lock}}}} RETURNING queue_id"
+)
+_ARCHIVE = Sql(
+    "UPDATE gm_job SET archived_at = CASE WHEN :away THEN {now} END WHERE id {one_of SELECT id FROM gm_job"
+    " WHERE id {in ids} AND finished_at IS NOT NULL AND (archived_at IS NULL) = :away ORDER BY id {lock}}"
+)
+_SUBJECT = Sql("SELECT id FROM gm_subject WHERE pipeline = :pipeline AND name = :subject")
+_UNFINISHED = Sql(
+    "SELECT id FROM gm_run WHERE subject_id = (SELECT id FROM gm_subject WHERE pipeline = :pipeline AND name = :subject)"
+    " AND finished_at IS NULL AND id <= :upto ORDER BY id"
+)
+_JOBS_LEFT = Sql(
+    "SELECT CAST(coalesce(sum(total - completed - failed - skipped - cancelled), 0) AS bigint) FROM gm_stage"
+    " WHERE run_id {in ids}"
+)
+
+
+class Order(NamedTuple):
+    """An action on many, as it is recorded."""
+
+    id: int
+    who: str
+    verb: str
+    choice: Choice
+    upto: int  # what came later is none of its business
+    reason: str | None
+    done: Counter[str]
+    reached: int | None
+    settled: bool = False  # nothing can be done for it now
+
+    @property
+    def action(self) -> Action:
+        return ACTIONS[self.verb]
+
+
+Apply = Callable[[Tx, Sequence[int], Order], Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Action:
+    """What can be done, to which (a condition beside those of the choice), and how to a batch."""
+
+    guard: str
+    apply: Apply
+    word: str  # what becomes of them
+    unless: str  # why it does not apply to others
+    runs: bool = False  # it is about runs, not jobs
+    batch: int = BATCH
+    waits_for_runs: bool = False  # there may be some that can be had only once they have ended
+
+
+# ---- what is done to a batch: each guards its rows again, since they were chosen before the locks were taken
+
+
+def _cancel(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
+    roots = tx.all(_ROOTS, ids=ids)
+    of = ({row.run_id for row in roots}, {row.part_of for row in roots})
+    purged = order.verb == "queue.purge"
+    word = "purged" if purged else "cancelled"
+    reason = order.reason or f"{word} by {order.who}"
+    ended, told = cancel_jobs(tx, ids, *of, reason=reason, kind="purged" if purged else None)
+    return {"cancelled": ended, "told to stop": told}
+
+
+def _run_now(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
+    rows = tx.all(_NOW, ids=ids)
+    for row in rows:
+        tx.ring(row.queue_id)
+    return {"ready": len(rows)}
+
+
+def _archive(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
+    return {"archived": tx.run(_ARCHIVE, ids=ids, away=True)}
+
+
+def _unarchive(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
+    return {"listed again": tx.run(_ARCHIVE, ids=ids, away=False)}
+
+
+def _delete(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
+    return {"deleted": remove.delete_jobs(tx, ids)}
+
+
+def _cancel_runs(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
+    stopped = 0
+    for run, row in flow.lock_runs(tx, ids).items():
+        if row.stop is None and not State(row.state).terminal:
+            cancel_run(tx, run, by=order.who, reason=order.reason)
+            stopped += 1
+    return {"stopped": stopped}
+
+
+def _delete_runs(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
+    jobs = [remove.remove_run(tx, run) or 0 for run, row in flow.lock_runs(tx, ids).items() if State(row.state).terminal]
+    return {"runs": len(jobs), "jobs": sum(jobs)}
+
+
+_ENDED_JOB = "j.finished_at IS NOT NULL"
+_ENDED_RUN = "r.finished_at IS NOT NULL"
+_CANCEL_ONLY = "only what is queued or in progress can be cancelled"
+_DELETE_ONLY = "only jobs on their own that have ended can be deleted; those of a run go with it: run delete"
+_DELETE_ENDED = "only runs that have ended can be deleted; run cancel stops one"
+_STOP = f"j.state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d})"
+_WAITS = f"j.state = {State.QUEUED:d}"
+ACTIONS: dict[str, Action] = {
+    "job.cancel": Action(_STOP, _cancel, "cancelled", _CANCEL_ONLY),
+    "queue.purge": Action(_WAITS, _cancel, "cancelled", _CANCEL_ONLY),
+    "job.run_now": Action(
+        "j.run_at IS NOT NULL", _run_now, "ready", "only what is delayed can be run now; job retry queues what has ended"
+    ),
+    "job.archive": Action(
+        f"{_ENDED_JOB} AND j.archived_at IS NULL", _archive, "archived", "only what has ended, once, can be archived"
+    ),
+    "job.unarchive": Action(f"{_ENDED_JOB} AND j.archived_at IS NOT NULL", _unarchive, "listed again", "it is not archived"),
+    "job.delete": Action(
+        f"{_ENDED_JOB} AND j.stage_id IS NULL AND j.run_id IS NULL AND j.parent_id IS NULL", _delete, "deleted", _DELETE_ONLY
+    ),
+    "run.cancel": Action(
+        "r.finished_at IS NULL AND r.stop IS NULL",
+        _cancel_runs,
+        "stopped",
+        "only what has not ended, and is not being stopped, can be cancelled",
+        runs=True,
+        batch=20,
+    ),
+    "run.delete": Action(_ENDED_RUN, _delete_runs, "runs", _DELETE_ENDED, runs=True, batch=1),
+    "subject.purge": Action(_ENDED_RUN, _delete_runs, "runs", _DELETE_ENDED, runs=True, batch=1, waits_for_runs=True),
+}
+
+
+# ---- looking before, and going on
+
+
+def _where(verb: str, choice: Choice, dialect: str) -> choose.Where:
+    action = ACTIONS[verb]
+    where = choose.runs_where(choice) if action.runs else choose.jobs_where(choice, dialect)
+    return {**where, action.guard: {}}
+
+
+def preview(tx: Tx, verb: str, choice: Choice) -> dict[str, int]:
+    """How many it would do what to."""
+    action = ACTIONS[verb]
+    one, source = ("r", choose.RUNS) if action.runs else ("j", choose.JOBS)
+    where = choose.runs_where(choice) if action.waits_for_runs else _where(verb, choice, tx.dialect)
+    clauses, values = conditions(where)
+    rows = tx.all(Sql(f"SELECT {one}.state, count(*) AS n{source}{clauses} GROUP BY {one}.state"), **values)
+    counts: Counter[str] = Counter()
+    for row in rows:
+        told = action.apply is _cancel and row.state == State.IN_PROGRESS
+        counts["told to stop" if told else action.word] += row.n
+    if action.apply is _delete_runs and rows:
+        jobs = f"SELECT CAST(coalesce(sum(total), 0) AS bigint) FROM gm_stage WHERE run_id IN (SELECT r.id{source}{clauses})"
+        counts["jobs"] = tx.value(Sql(jobs), **values)
+    return dict(counts)
+
+
+def check_there(tx: Tx, verb: str, choice: Choice) -> None:
+    """Refuses numbers that are nobody's."""
+    what, source = ("run", choose.RUNS) if ACTIONS[verb].runs else ("job", choose.JOBS)
+    clauses = " WHERE r.id {in ids}" if what == "run" else f" WHERE j.id {{in ids}} AND {choose.THERE}"
+    rows = tx.tuples(Sql(f"SELECT {what[0]}.id{source}{clauses}"), ids=choice.ids or ())
+    missing = sorted(set(choice.ids or ()) - {number for (number,) in rows})
+    if missing:
+        raise NotFound(f"there is no {what} {missing[0]}")
+
+
+def begin(tx: Tx, verb: str, choice: Choice, *, by: str, reason: str | None = None) -> int:
+    """Writes down what is wanted; from then on it will be done, by `step` and whoever calls it."""
+    upto = tx.value(_LAST_RUN if ACTIONS[verb].runs else _LAST_JOB)
+    kind = "runs" if ACTIONS[verb].runs else "jobs"
+    target = f"{kind}: {choice.words()}"[:500]
+    number = audit(tx, by, verb, target, choice=choice.to_json(), upto=upto, reason=reason)
+    tx.run(_BEGIN, order=number)
+    return number
+
+
+def _order(row: Any) -> Order:
+    detail = orjson.loads(row.detail)
+    choice = Choice.from_json(detail["choice"])
+    done = Counter(orjson.loads(row.done))
+    return Order(row.id, row.who, row.verb, choice, detail["upto"], detail["reason"], done, row.reached)
+
+
+def order(tx: Tx, number: int) -> Order:
+    return _order(tx.one(_ORDER, order=number))
+
+
+def left_alone(tx: Tx, quiet: int) -> list[int]:
+    """Actions that are not done, and that nobody has gone on with for `quiet` microseconds."""
+    return [row.id for row in tx.all(_LEFT_ALONE, quiet=quiet)]
+
+
+class Portion(NamedTuple):
+    ids: list[int]
+    last: bool  # there is no more after these
+    blocked: bool = False  # there is, but not yet
+
+
+def portion(tx: Tx, order: Order) -> Portion:
+    """What the next step is for. A look that may take long, so not in the transaction of the step."""
+    most = order.action.batch
+    ids = list(islice(_walk(tx, order), most))
+    waits = order.action.waits_for_runs and bool(_unfinished_runs(tx, order.choice, order.upto))
+    return Portion(ids, len(ids) < most and not waits, blocked=waits and not ids)
+
+
+def _walk(tx: Tx, order: Order) -> Iterator[int]:
+    """Those that are meant, from where it has come to. In pages by number: no planner finds a way that takes longer."""
+    one, source = ("r", choose.RUNS) if order.action.runs else ("j", choose.JOBS)
+    page = _RUN_PAGE if order.action.runs else _JOB_PAGE
+    clauses, values = conditions(_where(order.verb, order.choice, tx.dialect))
+    sql = Sql(f"SELECT {one}.id{source}{clauses} AND {one}.id > :at AND {one}.id <= :end ORDER BY {one}.id")
+    tx.by_key()
+    at, size = order.reached, order.action.batch
+    while (end := order.upto if order.choice.ids else tx.value(page, at=at, upto=order.upto, most=size)) is not None:
+        yield from (number for (number,) in tx.tuples(sql, at=at, end=end, **values))
+        if order.choice.ids:
+            return
+        at, size = end, min(2 * size, _PAGE)
+
+
+def _unfinished_runs(tx: Tx, choice: Choice, upto: int) -> list[int]:
+    of = {"pipeline": choice.pipeline, "subject": choice.subject, "upto": upto}
+    return [row.id for row in tx.all(_UNFINISHED, **of)]
+
+
+def step(tx: Tx, number: int, reached: int, chosen: Portion) -> None:
+    """Does a portion, unless another has gone on from there meanwhile."""
+    tx.one(_LOCK_ORDER, order=number)
+    row = tx.one(_ORDER, order=number)
+    if row is None or row.reached != reached:
+        return
+    order = _order(row)
+    if chosen.ids:
+        order.done.update(order.action.apply(tx, chosen.ids, order))
+    # A run that had to be waited for may have a lower number than those that are gone by now.
+    on = 0 if order.action.waits_for_runs else max(chosen.ids, default=reached)
+    tx.run(_GO_ON, order=number, reached=None if chosen.last else on, done=orjson.dumps(order.done).decode())
+
+
+# ---- a subject
+
+
+class Purged(NamedTuple):
+    runs: list[int]  # that were stopped
+    jobs: int  # of theirs that had not ended
+    order: int | None  # under which number its history goes
+
+
+def purge_subject(tx: Tx, choice: Choice, *, history: bool, by: str, reason: str | None = None) -> Purged:
+    """Stops the subject's active run and drops the one that waits; with `history`, its runs are to go once they ended."""
+    if tx.one(_SUBJECT, pipeline=choice.pipeline, subject=choice.subject) is None:
+        raise NotFound(f"{choice.pipeline} has no subject {choice.subject!r}")
+    unfinished = flow.lock_runs(tx, _unfinished_runs(tx, choice, tx.value(_LAST_RUN)))
+    jobs: int = tx.value(_JOBS_LEFT, ids=list(unfinished)) if unfinished else 0
+    stopped: list[int] = []
+    for run, row in sorted(unfinished.items(), reverse=True):  # the one that waits first, or the end of the other starts it
+        if row.stop is None and not State(row.state).terminal:
+            cancel_run(tx, run, by=by, reason=reason)
+            stopped.append(run)
+    if not history:
+        audit(tx, by, "subject.purge", f"{choice.pipeline} {choice.subject}", reason=reason, runs=stopped, jobs=jobs)
+        return Purged(stopped, jobs, None)
+    return Purged(stopped, jobs, begin(tx, "subject.purge", choice, by=by, reason=reason))

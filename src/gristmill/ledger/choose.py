@@ -1,0 +1,90 @@
+"""Which jobs or runs an operator means: by number, or by what they have in common. Kept as JSON with what is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gristmill.ledger.sql import glob
+from gristmill.states import State
+
+Where = dict[str, dict[str, Any]]  # clauses of fixed text, each with the values that it binds
+
+JOBS = (
+    " FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
+    " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
+    " LEFT JOIN gm_subject s ON s.id = r.subject_id"
+)
+RUNS = " FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id"
+THERE = "(j.stage_id IS NULL OR g.id IS NOT NULL)"  # not of a run that is being removed
+
+ARCHIVED = "j.archived_at IS NOT NULL"
+# Of a job on its own it is its unique key, which is kept with the task's name before it.
+_OWN_KEY = "substr(j.unique_name, (SELECT length(name) FROM gm_task WHERE id = j.task_id) + 2)"
+KEY = f"(j.key {{glob}} :key OR (j.stage_id IS NULL AND {_OWN_KEY} {{glob}} :key))"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """All that is given must hold. `before`: created then or earlier, in microseconds; `key`: a pattern with * and ?."""
+
+    ids: tuple[int, ...] | None = None
+    run: int | None = None
+    pipeline: str | None = None
+    subject: str | None = None
+    stage: str | None = None
+    queue: str | None = None
+    task: str | None = None
+    state: int | None = None
+    error: str | None = None
+    before: int | None = None
+    key: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> Choice:
+        return cls(**{**given, **({"ids": tuple(given["ids"])} if "ids" in given else {})})
+
+    def words(self) -> str:
+        """`queue ocr, state queued`: for the record, and for people."""
+        said = self.to_json()
+        if "ids" in said:
+            said["ids"] = ", ".join(map(str, said["ids"][:10])) + (", …" if len(said["ids"]) > 10 else "")
+        if "state" in said:
+            said["state"] = State(said["state"]).word
+        said.pop("before", None)  # a moment; the record has it in its detail
+        return ", ".join(f"{name} {value}" for name, value in said.items())
+
+
+def jobs_where(choice: Choice, dialect: str) -> Where:
+    clauses = (
+        ("j.id {in ids}", "ids", choice.ids),
+        ("j.stage_id IN (SELECT id FROM gm_stage WHERE run_id = :run)", "run", choice.run),
+        ("r.pipeline = :pipeline", "pipeline", choice.pipeline),
+        ("s.name = :subject", "subject", choice.subject),
+        ("g.name = :stage", "stage", choice.stage),
+        ("q.name = :queue", "queue", choice.queue),
+        ("t.name = :task", "task", choice.task),
+        ("j.state = :state", "state", choice.state),
+        ("j.fingerprint = :error", "error", choice.error),
+        ("j.created_at <= :before", "before", choice.before),
+    )
+    where: Where = {THERE: {}}
+    where |= {clause: {name: value} for clause, name, value in clauses if value is not None}
+    if choice.key is not None:
+        where[KEY] = {"key": glob(choice.key, dialect)}
+    return where
+
+
+def runs_where(choice: Choice) -> Where:
+    clauses = (
+        ("r.id {in ids}", "ids", choice.ids),
+        ("r.pipeline = :pipeline", "pipeline", choice.pipeline),
+        ("s.name = :subject", "subject", choice.subject),
+        ("r.state = :state", "state", choice.state),
+        ("r.created_at <= :before", "before", choice.before),
+    )
+    return {clause: {name: value} for clause, name, value in clauses if value is not None}

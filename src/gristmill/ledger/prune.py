@@ -1,0 +1,139 @@
+"""Retention: which ended runs and jobs are to go by a rule, and their removal, recorded as it goes on.
+
+Looking and removing are apart: a look may read many rows, and holds up nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import orjson
+
+from gristmill.errors import NotFound, Refused
+from gristmill.ledger import remove
+from gristmill.ledger.read import now
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.stop import audit
+from gristmill.ledger.store import Tx
+from gristmill.retention import Rule
+
+_PIPELINES = Sql("SELECT DISTINCT pipeline FROM gm_subject ORDER BY pipeline")
+_RUNS = Sql(
+    "SELECT o.id, o.jobs FROM (SELECT r.id, r.finished_at, s.last_run_id, s.last_good_run_id,"
+    " (SELECT CAST(coalesce(sum(total), 0) AS bigint) FROM gm_stage WHERE run_id = r.id) AS jobs,"
+    " row_number() OVER (PARTITION BY r.subject_id ORDER BY r.id DESC) AS place FROM gm_run r"
+    " JOIN gm_subject s ON s.id = r.subject_id WHERE r.pipeline = :pipeline AND r.state {in states}) AS o"
+    " WHERE o.id > :after AND (o.finished_at <= {now} - CAST(:age AS bigint) OR o.place > CAST(:count AS bigint))"
+    " AND o.id <> coalesce(o.last_run_id, 0) AND o.id <> coalesce(o.last_good_run_id, 0) ORDER BY o.id LIMIT :most"
+)
+_NTH_NEWEST = Sql(
+    "SELECT id FROM gm_job WHERE task_id {in tasks} AND state {in states} AND stage_id IS NULL AND run_id IS NULL"
+    " AND parent_id IS NULL"
+    " ORDER BY id DESC LIMIT 1 OFFSET :count"
+)
+_PAGE = Sql(
+    "SELECT max(id) AS last, min(created_at) AS oldest FROM (SELECT id, created_at FROM gm_job WHERE id > :after"
+    " ORDER BY id LIMIT :most) AS page"
+)
+_JOBS = Sql(
+    "SELECT j.id FROM gm_job j JOIN {rows f: task int, state smallint, cutoff bigint, bottom bigint}"
+    " ON f.task = j.task_id AND f.state = j.state WHERE j.id > :after AND j.id <= :upto AND j.stage_id IS NULL"
+    " AND j.run_id IS NULL AND j.parent_id IS NULL AND (j.finished_at <= f.cutoff OR j.id <= f.bottom) ORDER BY j.id"
+)
+_RECORD = Sql("INSERT INTO gm_order (id, done, touched_at) VALUES (:number, :done, {now})")
+_CORRECT = Sql("UPDATE gm_order SET done = :done, touched_at = {now} WHERE id = :number")
+
+
+# ---- looking
+
+
+def pipelines(tx: Tx) -> list[str]:
+    return [row.pipeline for row in tx.all(_PIPELINES)]
+
+
+class Old(NamedTuple):
+    """A run that is to go, and how many jobs it has."""
+
+    run: int
+    jobs: int
+
+
+def old_runs(tx: Tx, pipeline: str, rule: Rule, after: int, most: int) -> list[Old]:
+    """Ended runs that a rule does not keep, by id; never a subject's last one, nor its last good one."""
+    how = {"pipeline": pipeline, "states": rule.states, "age": rule.age, "count": rule.most}
+    return [Old(*row) for row in tx.tuples(_RUNS, after=after, most=most, **how)]
+
+
+class Limit(NamedTuple):
+    """What goes of the jobs of one task in one state: those that ended by `cutoff`, those up to the number `bottom`."""
+
+    task: int
+    state: int
+    cutoff: int
+    bottom: int
+
+
+def limits(tx: Tx, tasks: Sequence[int], rules: Iterable[Rule]) -> list[Limit]:
+    """The rules of a task as limits. `tasks`: its numbers, one for each way in which it was ever asked for."""
+    at = now(tx)
+    found: list[Limit] = []
+    for rule in rules:
+        cutoff = -1 if rule.age is None else at - rule.age
+        bottom = 0
+        if rule.most is not None:
+            bottom = tx.value(_NTH_NEWEST, tasks=tasks, states=rule.states, count=rule.most) or 0
+        found += [Limit(task, state, cutoff, bottom) for task in tasks for state in rule.states]
+    return found
+
+
+class Page(NamedTuple):
+    jobs: list[int]
+    last: int | None  # where to go on; None: what comes after is younger than any limit
+
+
+def old_jobs(tx: Tx, limits: Sequence[Limit], after: int, most: int) -> Page:
+    """Looks at the next `most` jobs; says which of them are ended jobs on their own that are to go."""
+    tx.by_key()
+    page = tx.one(_PAGE, after=after, most=most)
+    cutoff, bottom = max(limit.cutoff for limit in limits), max(limit.bottom for limit in limits)
+    if page.last is None or (page.oldest > cutoff and after >= bottom):
+        return Page([], None)
+    jobs = [number for (number,) in tx.tuples(_JOBS, f=limits, after=after, upto=page.last)]
+    return Page(jobs, page.last)
+
+
+# ---- removing
+
+
+class Record(NamedTuple):
+    """What one sweep has removed so far, and under which number that is recorded (None: nothing yet)."""
+
+    number: int | None = None
+    runs: int = 0
+    jobs: int = 0
+
+
+def prune_run(tx: Tx, run: int, record: Record, *, by: str) -> Record:
+    """Removes a run, unless it is its subject's last one by now, was retried, or is gone."""
+    try:
+        jobs = remove.remove_run(tx, run, spare_last=True)
+    except (NotFound, Refused):
+        return record
+    return record if jobs is None else _write(tx, record, 1, jobs, by)
+
+
+def prune_jobs(tx: Tx, jobs: Sequence[int], record: Record, *, by: str) -> Record:
+    deleted = remove.delete_jobs(tx, jobs)
+    return _write(tx, record, 0, deleted, by) if deleted else record
+
+
+def _write(tx: Tx, record: Record, runs: int, jobs: int, by: str) -> Record:
+    more = Record(record.number, record.runs + runs, record.jobs + jobs)
+    done = orjson.dumps({"runs": more.runs, "jobs": more.jobs}).decode()
+    if record.number is None:
+        more = more._replace(number=audit(tx, by, "prune", "retention"))
+        tx.run(_RECORD, number=more.number, done=done)
+    else:
+        tx.run(_CORRECT, number=more.number, done=done)
+    return more

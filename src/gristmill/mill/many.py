@@ -1,0 +1,184 @@
+"""Acting on many jobs or runs at once, and on what is to go for good.
+
+Each says how many became what. With `dry_run` it only says how many would. What is wanted is recorded first and then done
+in batches: a process that dies on the way leaves nothing half done, since any worker goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from gristmill import retention
+from gristmill.binding import encode
+from gristmill.errors import Invalid
+from gristmill.mill.acting import Acting
+from gristmill.mill.lazy import lazy
+from gristmill.mill.values import arguments, checked_id, delay_of, name_of, reason_of, state_of, who
+from gristmill.model import Bulk, Job, Pruned
+from gristmill.pipeline import Pipeline, Stage
+from gristmill.settings import worker_settings
+
+if TYPE_CHECKING:
+    from gristmill import housekeeping, pruner
+    from gristmill.ledger import bulk, choose, read, stop
+    from gristmill.ledger.store import Tx
+else:
+    housekeeping, pruner = lazy("gristmill", "housekeeping", "pruner")
+    bulk, choose, read, stop = lazy("gristmill.ledger", "bulk", "choose", "read", "stop")
+
+_SINGULAR = ("run", "pipeline", "subject", "stage", "queue", "task", "error", "key")
+
+
+class RunFilter(TypedDict, total=False):
+    """Which runs: by number, or all for which everything holds that is given."""
+
+    ids: Iterable[int] | None
+    pipeline: str | None
+    subject: str | None
+    state: str | None
+    older: float | timedelta | None  #: created so many seconds ago, or earlier
+
+
+class JobFilter(RunFilter, total=False):
+    """Which jobs: the same, and more. `key` is a pattern with * and ?; of a job on its own, its unique key."""
+
+    run: int | None
+    stage: str | None
+    queue: str | None
+    task: str | None
+    error: str | None  #: the fingerprint of the error that it is failed by
+    key: str | None
+
+
+class Many(Acting):
+    def cancel_jobs(
+        self, *, reason: str | None = None, by: str | None = None, dry_run: bool = False, **which: Unpack[JobFilter]
+    ) -> Bulk:
+        """Cancels queued jobs; those in progress are told to stop."""
+        return self._many("job.cancel", self._choice(which), by, dry_run, reason)
+
+    def run_jobs_now(self, *, by: str | None = None, dry_run: bool = False, **which: Unpack[JobFilter]) -> Bulk:
+        """Makes delayed and retrying jobs ready."""
+        return self._many("job.run_now", self._choice(which), by, dry_run)
+
+    def archive_jobs(
+        self, *, undo: bool = False, by: str | None = None, dry_run: bool = False, **which: Unpack[JobFilter]
+    ) -> Bulk:
+        """Leaves ended jobs out of lists, and keeps them; `undo`: lists them again."""
+        return self._many("job.unarchive" if undo else "job.archive", self._choice(which), by, dry_run)
+
+    def delete_jobs(self, *, by: str | None = None, dry_run: bool = False, **which: Unpack[JobFilter]) -> Bulk:
+        """Deletes jobs on their own that have ended, with their attempts. Jobs of a run go with it (`delete_runs`)."""
+        return self._many("job.delete", self._choice(which), by, dry_run)
+
+    def cancel_runs(
+        self, *, reason: str | None = None, by: str | None = None, dry_run: bool = False, **which: Unpack[RunFilter]
+    ) -> Bulk:
+        """Stops runs, as `cancel_run` does one."""
+        return self._many("run.cancel", self._choice(which), by, dry_run, reason)
+
+    def delete_runs(self, *, by: str | None = None, dry_run: bool = False, **which: Unpack[RunFilter]) -> Bulk:
+        """Deletes ended runs with all their jobs. What was done is still known, so that it is skipped as unchanged."""
+        return self._many("run.delete", self._choice(which), by, dry_run)
+
+    def purge_queue(self, queue: str, *, reason: str | None = None, by: str | None = None, dry_run: bool = False) -> Bulk:
+        """Cancels all that waits in a queue; stages that it was the last of close. What is in progress goes on."""
+        return self._many("queue.purge", self._choice({"queue": queue}), by, dry_run, reason)
+
+    def purge_subject(
+        self,
+        pipeline: Pipeline | str,
+        subject: str,
+        *,
+        history: bool = False,
+        reason: str | None = None,
+        by: str | None = None,
+        dry_run: bool = False,
+    ) -> Bulk:
+        """Stops a subject's active run and drops the one that waits. `history`: all its runs go, once they have ended.
+
+        The subject stays, with its labels and interval, and so does what is known to be done (see `forget`).
+        """
+        choice = choose.Choice(pipeline=name_of(pipeline), subject=subject)
+        future = self._read(bulk.preview, "subject.purge", choice) if history else {}
+        why = reason_of(reason)
+        purged = self._act(dry_run, bulk.purge_subject, choice, history=history, by=by or who(), reason=why)
+        counts = {"stopped": len(purged.runs), "cancelled": purged.jobs, **future}
+        if dry_run:
+            return _bulk(counts)
+        for run in purged.runs:
+            housekeeping.sweep_run(self.ledger, run)
+        if purged.order is None:
+            return _bulk(counts)
+        order = housekeeping.carry_out(self.ledger, purged.order)
+        return _bulk({**counts, **order.done}, record=order.id, open=order.reached is not None)
+
+    def edit_job(self, job: int, args: Mapping[str, Any], *, by: str | None = None, dry_run: bool = False) -> Job:
+        """Changes the arguments of a job that waits. They are checked if this application knows the task."""
+        found = self.job(job)
+        checked = self._check_arguments(found, arguments(args))
+        self._act(dry_run, stop.edit_job, job, encode(checked, "the job's arguments"), by=by or who())
+        return self.job(job)
+
+    def prune(self, *, dry_run: bool = False, by: str | None = None) -> Pruned:
+        """Removes what no retention keeps (`keep=`, setting `keep_days`), at most a twentieth of the time; says how much."""
+        return self.pruner(by=by or who()).run(dry_run=dry_run)
+
+    def pruner(self, *, by: str = "retention", **settings: Any) -> pruner.Pruner:
+        """Retention as a ticker of a worker."""
+        others = retention.for_days(worker_settings(**settings).keep_days)
+        pipelines = {flow.name: flow.keep for flow in self.registry.pipelines.values() if flow.keep}
+        tasks = {name: task.keep for name, task in self.registry.tasks.items() if task.keep}
+        return pruner.Pruner(self.ledger, pipelines, tasks, others, by)
+
+    def _many(self, verb: str, choice: choose.Choice, by: str | None, dry_run: bool, reason: str | None = None) -> Bulk:
+        def look(tx: Tx) -> dict[str, int]:
+            if choice.ids is not None:
+                bulk.check_there(tx, verb, choice)
+            return bulk.preview(tx, verb, choice)
+
+        reason = reason_of(reason)
+        counts = self._read(look)
+        said: dict[str, Any] = {}
+        if choice.ids is not None:
+            left = len(choice.ids) - sum(n for word, n in counts.items() if word != "jobs")
+            said = {"left": left, "refusal": bulk.ACTIONS[verb].unless if left else None}
+        if dry_run or not counts:
+            return _bulk(counts, **said)
+        order = housekeeping.carry_out(self.ledger, self.ledger.do(bulk.begin, verb, choice, by=by or who(), reason=reason))
+        return _bulk(order.done, record=order.id, **said)
+
+    def _choice(self, which: Mapping[str, Any]) -> choose.Choice:
+        given = {name: value for name, value in which.items() if value is not None}
+        if not given:
+            raise Invalid("say which: ids=…, or at least one of the filters (state, queue, older, key, …)")
+        for name in _SINGULAR:
+            if name != "run" and not isinstance(given.get(name, ""), str):
+                raise Invalid(f"{name} must be text, not {given[name]!r}")
+        ids = given.pop("ids", None)
+        older = given.pop("older", None)
+        if "run" in given:
+            self.run(given["run"])  # one that is not there is a typing error
+        if "state" in given:
+            given["state"] = state_of(given["state"])
+        with self.ledger.reading() as tx:
+            self._check_queue(tx, given.get("queue"))
+            before = None if older is None else read.now(tx) - delay_of(older, "older")
+        numbers = None if ids is None else tuple(sorted({checked_id(number, "job or run") for number in ids}))
+        return choose.Choice(ids=numbers, before=before, **given)
+
+    def _check_arguments(self, job: Job, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        task = self.registry.tasks.get(job.task)
+        if task is None:
+            return args
+        if not isinstance(task, Stage):
+            return task.parameters.check(args)
+        task.parameters.refuse_unknown(args)
+        task.parameters.refuse_missing(args, self.run(job.run).args if job.run is not None else ())
+        return task.parameters.check_named(args)
+
+
+def _bulk(counts: Mapping[str, int], **more: Any) -> Bulk:
+    return Bulk({word: number for word, number in counts.items() if number}, **more)

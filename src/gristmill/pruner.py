@@ -1,0 +1,119 @@
+"""Retention as a loop: removes what no rule keeps, a little at a time, and never more than a twentieth of the time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from gristmill.housekeeping import remove_pending
+from gristmill.ledger import names, prune, remove
+from gristmill.ledger.prune import Limit, Record
+from gristmill.ledger.store import Ledger
+from gristmill.model import Pruned
+from gristmill.retention import Rule
+
+Rules = Mapping[str, Sequence[Rule]]  # by the name of a task or pipeline
+
+_EVERY = 3600.0  # seconds between two sweeps
+_REST = 19  # rests so many times as long as it worked: claims may lose a tenth, and a commit costs others more than its time
+_LEAST = 0.01
+_RUNS = 100  # runs that one look finds
+_PAGE = 5000  # jobs that one look reads
+
+
+class Pruner:
+    """`tick` for a loop, `run` for the command. What has no rules of its own goes by `others`."""
+
+    def __init__(
+        self, ledger: Ledger, pipelines: Rules, tasks: Rules, others: Sequence[Rule] = (), by: str = "retention"
+    ) -> None:
+        self.ledger = ledger
+        self.pipelines = pipelines
+        self.tasks = tasks
+        self.others = others
+        self.by = by
+        self._sweep: Iterator[None] | None = None
+        self.record = Record()
+
+    def tick(self, now: float) -> float:
+        """One step of a sweep: one look, or one transaction."""
+        began = time.monotonic()
+        sweep, self._sweep = self._sweep or self._steps(), None  # an error ends it; the next tick begins anew
+        if next(sweep, self) is self:
+            return _EVERY
+        self._sweep = sweep
+        return max(_LEAST, _REST * (time.monotonic() - began))
+
+    def run(self, *, dry_run: bool = False) -> Pruned:
+        sweep = self._steps(dry_run)
+        while True:
+            began = time.monotonic()
+            if next(sweep, self) is self:
+                return Pruned(self.record.runs, self.record.jobs)
+            if not dry_run:
+                time.sleep(_REST * (time.monotonic() - began))
+
+    def _steps(self, dry_run: bool = False) -> Iterator[None]:
+        self.record = Record()
+        with self.ledger.reading() as tx:
+            pipelines = prune.pipelines(tx)
+            tasks = names.tasks(tx)
+        for pipeline in pipelines:
+            for rule in self.pipelines.get(pipeline, self.others):
+                yield from self._runs(pipeline, rule, dry_run)
+        yield from self._jobs(tasks, dry_run)
+        if not dry_run:
+            remove_pending(self.ledger)
+
+    def _runs(self, pipeline: str, rule: Rule, dry_run: bool) -> Iterator[None]:
+        after = 0
+        while True:
+            with self.ledger.reading() as tx:
+                old = prune.old_runs(tx, pipeline, rule, after, _RUNS)
+            yield
+            for run, jobs in old:
+                after = run
+                if dry_run:
+                    self.record = Record(None, self.record.runs + 1, self.record.jobs + jobs)
+                else:
+                    self.record = self.ledger.do(prune.prune_run, run, self.record, by=self.by)
+                    yield
+                    yield from self._rest_of_run(jobs)
+            if len(old) < _RUNS:
+                return
+
+    def _rest_of_run(self, jobs: int) -> Iterator[None]:
+        """The jobs of a run that is too large for one transaction."""
+        if jobs <= remove.BATCH:
+            return
+        with self.ledger.reading() as tx:
+            stages = remove.pending(tx)
+        for stage in stages:
+            while self.ledger.do(remove.remove_jobs, stage):
+                yield
+
+    def _jobs(self, tasks: Sequence[tuple[int, str]], dry_run: bool) -> Iterator[None]:
+        """Jobs on their own, in the order of their numbers: no index is kept for this, since every job would pay for it."""
+        limits = self._limits(tasks)
+        after: int | None = 0
+        while limits and after is not None:
+            yield
+            with self.ledger.reading() as tx:
+                page = prune.old_jobs(tx, limits, after, _PAGE)
+            after = page.last
+            for first in range(0, len(page.jobs), remove.BATCH):
+                batch = page.jobs[first : first + remove.BATCH]
+                if dry_run:
+                    self.record = self.record._replace(jobs=self.record.jobs + len(batch))
+                else:
+                    yield
+                    self.record = self.ledger.do(prune.prune_jobs, batch, self.record, by=self.by)
+
+    def _limits(self, tasks: Sequence[tuple[int, str]]) -> list[Limit]:
+        numbers: dict[str, list[int]] = {}
+        for number, name in tasks:
+            numbers.setdefault(name, []).append(number)
+        with self.ledger.reading() as tx:
+            return [
+                limit for name, ids in numbers.items() for limit in prune.limits(tx, ids, self.tasks.get(name, self.others))
+            ]

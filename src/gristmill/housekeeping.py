@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from gristmill.identity import gone, host
-from gristmill.ledger import parts, queues, stop, workers
+from gristmill.ledger import again, chores, parts, queues, stop, workers
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx
+from gristmill.states import TERMINAL, StageState, State
 
 log = logging.getLogger("gristmill.housekeeping")
 
@@ -29,6 +30,13 @@ _COUNT_LEFT = Sql(
     "SELECT queue_id, task_id, count(*) AS n FROM (SELECT queue_id, task_id FROM gm_job WHERE ready IS NOT NULL"
     " AND queue_id {in ids} UNION ALL SELECT queue_id, task_id FROM gm_job WHERE run_at IS NOT NULL"
     " AND queue_id {in same}) AS waiting GROUP BY queue_id, task_id"
+)
+
+
+_RUN_STATE = Sql("SELECT state, stop FROM gm_run WHERE id = :run")
+_LEFT_OF_RUN = Sql(
+    "SELECT DISTINCT queue_id, task_id, state FROM gm_job WHERE stage_id IN (SELECT id FROM gm_stage WHERE run_id = :run"
+    f" AND state <> {StageState.CLOSED:d}) AND state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d})"
 )
 
 
@@ -59,6 +67,7 @@ class Housekeeping:
             neighbours = [w for w in workers.on_host(tx, host()) if w[0] != worker]
             self.stopping = set(stop.stopping_runs(tx))
             ending = parts.ending(tx)
+            unfinished = chores.pending(tx)
             to_cancel = workers.asked_to_stop(tx, worker, running)
         while due is not None and due <= 0 and self.ledger.do(queues.promote):
             with self.ledger.reading() as tx:
@@ -74,6 +83,8 @@ class Housekeeping:
                 self._swept[run] = now + _SWEEP_AGAIN
         for job in ending:
             sweep_parts(self.ledger, job)
+        for run in unfinished:
+            carry_on(self.ledger, run)
         self._swept = {run: at for run, at in self._swept.items() if run in self.stopping}
         if self.strays_possible or now >= self._strays_at:
             self._release_strays(worker, held(), now)
@@ -104,8 +115,23 @@ class Housekeeping:
         which = {"ids": list(ids), "strange": sorted(strange)}
         if tx.one(_LEFT, **which) is not None:
             return False
-        stopping = drained and (stop.stopping_runs(tx) or parts.ending(tx))
-        return not drained or (tx.one(_DELAYED_LEFT, **which) is None and not stopping)
+        if not drained:
+            return True
+        unfinished = stop.stopping_runs(tx) or parts.ending(tx) or chores.pending(tx)
+        return tx.one(_DELAYED_LEFT, **which) is None and not unfinished
+
+    def run_is_over(self, tx: Tx, run: int, ids: Sequence[int], strange: Mapping[int, str]) -> bool:
+        """It has ended; or all that is left of it is what this worker may not or cannot do, which is said."""
+        row = tx.one(_RUN_STATE, run=run)
+        if row is None or row.state in TERMINAL:
+            return True
+        if row.stop is not None or run in chores.pending(tx):
+            return False
+        left = tx.all(_LEFT_OF_RUN, run=run)
+        if any(job.state == State.IN_PROGRESS or (job.queue_id in ids and job.task_id not in strange) for job in left):
+            return False
+        log.warning("run %d is not over, but what is left of it is not done here: its queue is paused, or not served", run)
+        return True
 
     def left_behind(self, tx: Tx, queues: Sequence[QueueRow], strange: Mapping[int, str]) -> list[str]:
         """What stays queued although there is nothing left to do here, in words: paused queues and strange tasks."""
@@ -120,6 +146,12 @@ class Housekeeping:
             elif task in strange:
                 counts[f"of task {strange[task]!r}, which this application does not know"] += number
         return [f"left queued: {number} job{'' if number == 1 else 's'} {what}" for what, number in sorted(counts.items())]
+
+
+def carry_on(ledger: Ledger, run: int) -> None:
+    """Does what a retry, or the start of a part run, has left to do, in batches of one transaction each."""
+    while ledger.do(again.carry_on, run):
+        pass
 
 
 def sweep_run(ledger: Ledger, run: int) -> None:

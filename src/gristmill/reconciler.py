@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gristmill.housekeeping import sweep_run
+from gristmill.housekeeping import carry_on, sweep_run
 from gristmill.identity import gone, host
-from gristmill.ledger import repair, repair_parts, stop, workers
+from gristmill.ledger import chores, repair, repair_parts, stop, workers
 from gristmill.ledger.store import Ledger
 from gristmill.model import Repair
 
@@ -34,11 +34,14 @@ class Reconciler:
         with self.ledger.reading() as tx:
             runs = repair.active_runs(tx, subject)
             stopping = set(stop.stopping_runs(tx)) & set(runs)
+            unfinished = set(chores.pending(tx)) & set(runs)
         for run in runs:
             found += self._repair(repair.repair_run, mend, run)
         if mend:
             for run in sorted(stopping):
                 sweep_run(self.ledger, run)
+            for run in sorted(unfinished):
+                carry_on(self.ledger, run)
         return found
 
     def _repair(self, verb: Callable[..., list[Repair]], mend: bool, *which: int) -> list[Repair]:

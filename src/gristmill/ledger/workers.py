@@ -55,8 +55,9 @@ _HELD = Sql(
 )
 _ASKED = Sql(
     "SELECT j.id FROM gm_job j LEFT JOIN gm_run r ON r.id = j.run_id LEFT JOIN gm_job p ON p.id = j.parent_id"
-    " AND j.stage_id IS NULL WHERE j.id {in ids} AND (j.cancel OR r.stop IS NOT NULL OR p.ends_as IS NOT NULL"
-    " OR j.worker_id IS NULL OR j.worker_id <> :worker) AND (j.worker_id = :worker OR NOT j.state {in done})"
+    " AND j.stage_id IS NULL WHERE j.id {in ids}"
+    " AND ((j.worker_id = :worker AND (j.cancel OR r.stop IS NOT NULL OR p.ends_as IS NOT NULL))"
+    " OR (coalesce(j.worker_id, 0) <> :worker AND r.epoch > 1 AND NOT j.state {in done}))"
 )
 _DONE = (int(State.COMPLETED), int(State.COMPLETED_WITH_ERRORS))
 
@@ -77,7 +78,7 @@ def heartbeat(tx: Tx, worker: int, lease: int) -> None:
 
 
 def asked_to_stop(tx: Tx, worker: int, held: Collection[int]) -> list[int]:
-    """Which of the jobs that a worker holds somebody wants stopped, or has taken away from it.
+    """Which of the jobs that a worker holds somebody wants stopped, or has taken away from it by a retry of their run.
 
     One that is done has ended itself, in a transaction of its own, and may go on to its end.
     """

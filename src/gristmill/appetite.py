@@ -22,11 +22,14 @@ _QUEUE_OF = attrgetter("kind.queue_id")
 class Appetite:
     """One worker's view of the lines that it serves."""
 
-    def __init__(self, ledger: Ledger, room: Room, settings: WorkerSettings, only: Sequence[str]) -> None:
+    def __init__(
+        self, ledger: Ledger, room: Room, settings: WorkerSettings, only: Sequence[str], run: int | None = None
+    ) -> None:
         self._ledger = ledger
         self._room = room
         self._strict = settings.strict
         self._only = tuple(only)
+        self._run = run  # jobs of others are left alone
         self.queues: list[QueueRow] = []
         self.look = {SYNC, ASYNC}  # pools that may have ready jobs which were not seen yet
         self._shares = Shares()
@@ -105,8 +108,8 @@ class Appetite:
 
     def _lanes(self, queue: int, pool: int, now: float) -> tuple[Lane, ...]:
         """The lines of a queue that may hold something."""
-        lanes = [Lane(queue, pool)]
-        if (queue, pool) in self._gave and not self._ledger.is_sqlite:
+        lanes = [Lane(queue, pool, run=self._run)]
+        if self._run is None and (queue, pool) in self._gave and not self._ledger.is_sqlite:
             lanes = [Lane(queue, pool, level, self._floor((queue, pool, level), now)) for level in map(int, Priority)]
         return tuple(lane for lane in lanes if lane[:3] not in self._empty)
 

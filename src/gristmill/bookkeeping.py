@@ -22,7 +22,7 @@ log = logging.getLogger("gristmill.worker")
 
 Meet = Callable[[Tx, Collection[Kind]], None]
 _NO_ROOM: Mapping[int, int] = MappingProxyType({})
-_QUIET = (Verdict.COMPLETED, Verdict.RELEASED, Verdict.LATER, Verdict.WAITING, Verdict.SKIPPED)
+_QUIET = (Verdict.COMPLETED, Verdict.UNCHANGED, Verdict.RELEASED, Verdict.LATER, Verdict.WAITING, Verdict.SKIPPED)
 _NEXT = {State.FAILED: "; failed for good", State.QUEUED: "; again now", State.IN_PROGRESS: "; again now"}
 
 

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from gristmill.clock import SECOND
 from gristmill.identity import gone, host
-from gristmill.ledger import bulk, parts, queues, remove, stop, workers
+from gristmill.ledger import again, bulk, chores, parts, queues, remove, stop, workers
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx
+from gristmill.states import TERMINAL, StageState, State
 
 log = logging.getLogger("gristmill.housekeeping")
 
@@ -34,6 +35,13 @@ _COUNT_LEFT = Sql(
     "SELECT queue_id, task_id, count(*) AS n FROM (SELECT queue_id, task_id FROM gm_job WHERE ready IS NOT NULL"
     " AND queue_id {in ids} UNION ALL SELECT queue_id, task_id FROM gm_job WHERE run_at IS NOT NULL"
     " AND queue_id {in same}) AS waiting GROUP BY queue_id, task_id"
+)
+
+
+_RUN_STATE = Sql("SELECT state, stop FROM gm_run WHERE id = :run")
+_LEFT_OF_RUN = Sql(
+    "SELECT DISTINCT queue_id, task_id, state FROM gm_job WHERE stage_id IN (SELECT id FROM gm_stage WHERE run_id = :run"
+    f" AND state <> {StageState.CLOSED:d}) AND state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d})"
 )
 
 
@@ -65,6 +73,7 @@ class Housekeeping:
             neighbours = [w for w in workers.on_host(tx, host()) if w[0] != worker]
             self.stopping = set(stop.stopping_runs(tx))
             ending = parts.ending(tx)
+            unfinished = chores.pending(tx)
             to_cancel = workers.asked_to_stop(tx, worker, running)
             orders = {*bulk.left_alone(tx, _ABANDONED), *self._taken_over}
             removals = remove.pending(tx)
@@ -82,6 +91,8 @@ class Housekeeping:
                 self._swept[run] = now + _SWEEP_AGAIN
         for job in ending:
             sweep_parts(self.ledger, job)
+        for run in unfinished:
+            carry_on(self.ledger, run)
         self._swept = {run: at for run, at in self._swept.items() if run in self.stopping}
         self._go_on(orders, removals)
         if self.strays_possible or now >= self._strays_at:
@@ -120,8 +131,23 @@ class Housekeeping:
         which = {"ids": list(ids), "strange": sorted(strange)}
         if tx.one(_LEFT, **which) is not None:
             return False
-        stopping = drained and (stop.stopping_runs(tx) or parts.ending(tx))
-        return not drained or (tx.one(_DELAYED_LEFT, **which) is None and not stopping)
+        if not drained:
+            return True
+        unfinished = stop.stopping_runs(tx) or parts.ending(tx) or chores.pending(tx)
+        return tx.one(_DELAYED_LEFT, **which) is None and not unfinished
+
+    def run_is_over(self, tx: Tx, run: int, ids: Sequence[int], strange: Mapping[int, str]) -> bool:
+        """It has ended; or all that is left of it is what this worker may not or cannot do, which is said."""
+        row = tx.one(_RUN_STATE, run=run)
+        if row is None or row.state in TERMINAL:
+            return True
+        if row.stop is not None or run in chores.pending(tx):
+            return False
+        left = tx.all(_LEFT_OF_RUN, run=run)
+        if any(job.state == State.IN_PROGRESS or (job.queue_id in ids and job.task_id not in strange) for job in left):
+            return False
+        log.warning("run %d is not over, but what is left of it is not done here: its queue is paused, or not served", run)
+        return True
 
     def left_behind(self, tx: Tx, queues: Sequence[QueueRow], strange: Mapping[int, str]) -> list[str]:
         """What stays queued although there is nothing left to do here, in words: paused queues and strange tasks."""
@@ -136,6 +162,12 @@ class Housekeeping:
             elif task in strange:
                 counts[f"of task {strange[task]!r}, which this application does not know"] += number
         return [f"left queued: {number} job{'' if number == 1 else 's'} {what}" for what, number in sorted(counts.items())]
+
+
+def carry_on(ledger: Ledger, run: int) -> None:
+    """Does what a retry, or the start of a part run, has left to do, in batches of one transaction each."""
+    while ledger.do(again.carry_on, run):
+        pass
 
 
 def sweep_run(ledger: Ledger, run: int) -> None:

@@ -71,6 +71,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "A stage only moves forward in this order; a plain stage goes from `waiting` to `sealed`, since its one job is"
     yield "there from the start. The transaction that ends the last item closes the stage and starts what follows."
+    yield "A retry of the run opens stages again: those of the chosen items, and those that depend on them wait again."
     yield "A closed stage has an outcome: `completed`, `completed_with_errors`, `failed`, `skipped` or `cancelled`."
     yield ""
     yield "## Workers"

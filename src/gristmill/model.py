@@ -53,6 +53,7 @@ class Stage:
     items_with_parts: int = 0  #: items that have parts which have not ended
     parts: int = 0  #: of these, all; in no other counter
     parts_left: int = 0  #: of these, that have not ended
+    taken_from: int | None = None  #: the run whose results these are, if it was not run in this one
 
     @property
     def done(self) -> int:
@@ -95,6 +96,20 @@ class Run:
         if self.stage(stage).each:
             raise Invalid(f"stage {stage!r} has many items: read them with mill.results({self.id}, {stage!r})")
         return self.results.get(stage)
+
+
+@dataclass(frozen=True)
+class RetriedRun:
+    """What a retry of a run queued again, or would."""
+
+    run: int
+    epoch: int  #: from now on
+    items: dict[str, dict[str, int]]  #: by stage, how many of each state there were
+    after: tuple[str, ...]  #: stages that depend on these and are run again
+
+    @property
+    def queued(self) -> int:
+        return sum(number for counts in self.items.values() for number in counts.values())
 
 
 @dataclass(frozen=True)
@@ -342,6 +357,7 @@ class Reason(StrEnum):
     QUEUE_PAUSED = "queue_paused"
     NO_WORKER = "no_worker"  #: none that is running serves its queue
     WORKER_SILENT = "worker_silent"  #: who holds it is not heard of any more
+    PREPARING = "preparing"  #: a retry, or the start of a part run, has not queued all items yet
     FINISHED = "finished"
     INCONSISTENT = "inconsistent"  #: nothing will move it: what `reconcile` is for
 

@@ -16,9 +16,9 @@ import orjson
 
 from gristmill.errors import AppError, DatabaseError, GristmillError, Refused
 from gristmill.execution.inquiry import Inquiry
-from gristmill.housekeeping import sweep_run
+from gristmill.housekeeping import carry_on, sweep_run
 from gristmill.identity import gone, host
-from gristmill.ledger import adopt, moment, read, recover, repair, repair_parts, stop, workers
+from gristmill.ledger import adopt, chores, moment, read, recover, repair, repair_parts, stop, workers
 from gristmill.ledger.adopt import Adoption
 from gristmill.ledger.emit import Item
 from gristmill.ledger.store import Ledger
@@ -124,9 +124,13 @@ class Reconciler:
 
     def _sweep(self, scope: Scope) -> None:
         with self.ledger.reading() as tx:
-            stopping = set(stop.stopping_runs(tx)) & set(repair.active_runs(tx, scope.subject, scope.pipeline))
+            active = set(repair.active_runs(tx, scope.subject, scope.pipeline))
+            stopping = active.intersection(stop.stopping_runs(tx))
+            unfinished = active.intersection(chores.pending(tx))
         for run in sorted(stopping):
             sweep_run(self.ledger, run)
+        for run in sorted(unfinished):
+            carry_on(self.ledger, run)
 
     def _repair(self, verb: Callable[..., list[Repair]], scope: Scope, run: int, at: int) -> list[Repair]:
         """Looks first, beside everybody else's work; what was found is looked at again under its lock, and mended."""

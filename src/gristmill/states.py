@@ -111,6 +111,20 @@ JOB_TRANSITIONS = (
         for state in State
         if state not in (State.QUEUED, State.WAITING)
     ),
+    Transition("rerun", State.COMPLETED, State.QUEUED, "a retry of its run that chose it, or that it depends on"),
+    Transition("rerun", State.COMPLETED_WITH_ERRORS, State.QUEUED, "the same"),
+    Transition("rerun", State.FAILED, State.QUEUED, "the same"),
+    Transition("rerun", State.CANCELLED, State.QUEUED, "the same"),
+    Transition("rerun", State.SKIPPED, State.QUEUED, "the same"),
+    Transition("rerun", State.IN_PROGRESS, State.QUEUED, "the same, if its producer gave it other arguments"),
+    Transition("set_aside", State.QUEUED, State.CANCELLED, "a retry of its run, until what it waits for is closed again"),
+    Transition("set_aside", State.IN_PROGRESS, State.CANCELLED, "the same; its worker's late report changes nothing"),
+    Transition("prune", State.QUEUED, State.SKIPPED, "a retry of its run, if its producer did not give it again"),
+    Transition("prune", State.IN_PROGRESS, State.SKIPPED, "the same"),
+    Transition("prune", State.COMPLETED, State.SKIPPED, "the same"),
+    Transition("prune", State.COMPLETED_WITH_ERRORS, State.SKIPPED, "the same"),
+    Transition("prune", State.FAILED, State.SKIPPED, "the same"),
+    Transition("prune", State.CANCELLED, State.SKIPPED, "the same"),
 )
 
 RUN_TRANSITIONS = (
@@ -127,6 +141,10 @@ RUN_TRANSITIONS = (
     Transition("end", State.QUEUED, State.CANCELLED, "an operator, once its last job is terminal"),
     Transition("end", State.IN_PROGRESS, State.CANCELLED, "an operator, once its last job is terminal"),
     Transition("end", State.WAITING, State.CANCELLED, "an operator"),
+    Transition("retry", State.COMPLETED, State.IN_PROGRESS, "an operator; its epoch grows by one"),
+    Transition("retry", State.COMPLETED_WITH_ERRORS, State.IN_PROGRESS, "the same"),
+    Transition("retry", State.FAILED, State.IN_PROGRESS, "the same"),
+    Transition("retry", State.CANCELLED, State.IN_PROGRESS, "the same"),
 )
 
 

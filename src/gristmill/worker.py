@@ -43,6 +43,7 @@ Until = Literal["idle", "drained"] | None
 log = logging.getLogger("gristmill.worker")
 
 _UNKNOWN_TASK = 10.0  # seconds until another worker may have learned a task that this one does not know
+_STILL_STOPPING = 0.5  # seconds until a job is looked at again whose last attempt has not stopped yet
 _HOLD = 0.1  # seconds that items may wait for children that run through theirs in no time
 _GATHER = 0.01  # seconds that a completion may wait for others before it is written
 _REPORT_EVERY = 1.0  # seconds between writes of progress
@@ -61,6 +62,7 @@ class Worker:
         settings: WorkerSettings,
         queues: Sequence[str] = (),
         tickers: Sequence[Callable[[float], float]] = (),
+        run: int | None = None,
     ) -> None:
         self.ledger = ledger
         self.delivery = delivery
@@ -77,7 +79,8 @@ class Worker:
             },
             settings,
         )
-        self.appetite = Appetite(ledger, self.crew.room, settings, queues)
+        self.only_run = run
+        self.appetite = Appetite(ledger, self.crew.room, settings, queues, run)
         self.house = Housekeeping(ledger)
         self.stopping_since: float | None = None
         self._bell: Bell | None = None
@@ -101,7 +104,8 @@ class Worker:
     # ---- the loop
 
     def run(self, until: Until = None) -> None:
-        """Works until `stop()`, a signal, or (`until`) nothing is ready, or nothing is queued either."""
+        """Works until `stop()`, a signal, or (`until`) nothing is ready, or nothing is queued either; for one run, until
+        that ends."""
         with self._signals(), _few_collections():
             try:
                 self._start()
@@ -370,19 +374,27 @@ class Worker:
             self._unbegun.update(begin_free(tx, runs))
 
     def _turn_away(self, taken: Taken) -> list[Claimed]:
-        """Jobs of stopped runs end here; those of tasks that this application does not know go back for a while."""
+        """Jobs of stopped runs end here. Some go back for a while: those of tasks that this application does not know, and
+        those of which a child still has an attempt that was taken away from it by a retry of the run."""
         tasks = self.crew.tasks
         unknown = {t: i.name for t, i in self.crew.known.tasks.items() if tasks is not None and i.name not in tasks}
         for name in sorted(set(unknown.values()) - set(self._strange.values())):
             log.warning("this application does not know the task %r: its jobs go back for %g s", name, _UNKNOWN_TASK)
         self._strange = unknown
-        if not unknown and not self.house.stopping:
+        disowned = self.crew.holding(taken.jobs)
+        if not unknown and not self.house.stopping and not disowned:
             return taken.jobs
         assert taken.claim is not None
+        self.crew.cancel(disowned)
         turned_away: list[Outcome] = []
         for job in taken.jobs:
-            if job.run_id in self.house.stopping:
-                turned_away.append(Outcome(job.id, job.attempt, job.run_id, Verdict.CANCELLED, part_of=job.part_of))
+            if job.id in disowned:
+                reason = "an attempt that was taken from this worker is still being stopped"
+                turned_away.append(
+                    Outcome(*job[:2], job.run_id, Verdict.LATER, reason=reason, delay=_STILL_STOPPING, part_of=job.part_of)
+                )
+            elif job.run_id in self.house.stopping:  # cancelled, unless the run goes on again: it was retried just now
+                turned_away.append(Outcome(*job[:2], job.run_id, Verdict.LATER, delay=_STILL_STOPPING, part_of=job.part_of))
             elif job.task_id in unknown:
                 reason = self._does_not_know(job.task_id)
                 later = Outcome(job.id, job.attempt, job.run_id, Verdict.LATER, reason=reason, delay=_UNKNOWN_TASK)
@@ -426,7 +438,7 @@ class Worker:
                 words = "stopping: %d running jobs have %g s to end; once more to stop at once"
                 log.info(words, self.crew.held, self.settings.grace)
             return waited > self.settings.grace or not (self.crew.held or self.crew.batch or self._pending)
-        if until is None or self.id == 0 or self.crew.starting:
+        if (until is None and self.only_run is None) or self.id == 0 or self.crew.starting:
             return False
         if self.appetite.look or self.crew.held or self.crew.batch or self._pending or not self.appetite.queues:
             return False
@@ -434,6 +446,8 @@ class Worker:
             with self.ledger.reading() as tx:
                 known = self.crew.tasks
                 strange = {t: name for t, name in names.tasks(tx) if known is not None and name not in known}
+                if self.only_run is not None:
+                    return self.house.run_is_over(tx, self.only_run, self.appetite.open_queues(), strange)
                 over = self.house.nothing_left(tx, self.appetite.open_queues(), until == "drained", strange)
                 for words in self.house.left_behind(tx, self.appetite.queues, strange) if over else ():
                     log.warning("%s", words)

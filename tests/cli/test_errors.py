@@ -73,9 +73,17 @@ def test_an_error_is_retried_as_one(failed: Cli) -> None:
 
 
 def test_what_cannot_be_retried_is_said(failed: Cli) -> None:
-    result = failed.call("error", "retry", by_class(failed)["Permanent"]["fingerprint"])
+    number = by_class(failed)["Permanent"]["fingerprint"]
+    failed.call("-A", APP, "start", "letters", "books", "--arg", "folder=/nowhere")
+    result = failed.call("error", "retry", number)
     assert (result.code, result.out) == (0, "0 jobs are queued again\n")
-    assert result.err.startswith("note: 1 job cannot be: job ")
+    assert result.err.startswith("note: 1 job cannot be: run 1: its subject has another active run, 2")
+
+
+def test_a_run_that_has_ended_is_retried_for_its_error(failed: Cli) -> None:
+    number = by_class(failed)["Permanent"]["fingerprint"]
+    assert failed.call("error", "retry", number).out == "1 job is queued again\n"
+    assert failed.call("run", "show", 1, "--json").json["epoch"] == 2
 
 
 def test_an_error_is_ignored_until_that_is_undone(failed: Cli) -> None:

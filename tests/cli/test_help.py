@@ -40,7 +40,7 @@ def test_the_commands_are_those_of_the_table() -> None:
         *("backup", "restore"),
         *("why", "why run", "why job", "why subject"),
         *("subject", "subject list", "subject show", "subject set", "subject purge"),
-        *("run", "run list", "run show", "run cancel", "run delete"),
+        *("run", "run list", "run show", "run cancel", "run delete", "run retry"),
         *("job", "job list", "job show", "job retry", "job cancel", "job run-now", "job archive", "job delete", "job edit"),
         *("error", "error list", "error show", "error retry", "error ignore"),
         *("queue", "queue list", "queue pause", "queue resume", "queue set", "queue purge"),

@@ -18,8 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from gristmill.ledger import adopt, bulk, parts, prune, remove, repair, start, stop, subjects, workers
+from gristmill.ledger import adopt, again, bulk, parts, prune, remove, repair, start, stop, subjects, workers
 from gristmill.ledger.choose import Choice
+from gristmill.ledger.chores import Selection
 from gristmill.ledger.claim import Lane, Origin, Want, claim
 from gristmill.ledger.emit import Emission, Item, emit
 from gristmill.ledger.exchange import Batch, exchange
@@ -54,6 +55,10 @@ def _emissions(rows: list[list[Any]]) -> list[Emission]:
     return [Emission._make([*row[:4], [Item._make(item) for item in row[4]]]) for row in rows]
 
 
+def _chosen(run: int, epoch: int, state: int, items: Any, selection: list[Any], stage: str | None) -> again.Chosen:
+    return again.Chosen(run, epoch, state, items, Selection(tuple(selection[0]), *selection[1:]), stage)
+
+
 def _wants(queue: int) -> list[Want]:
     return [Want(0, 10, (Lane(queue, 0),))]
 
@@ -81,6 +86,8 @@ VERBS: dict[str, Callable[..., Any]] = {
     "cancel_run": lambda do, run: do(stop.cancel_run, run, by="me"),
     "cancel_job": lambda do, job: do(stop.cancel_job, job, by="me"),
     "requeue_job": lambda do, job: do(stop.requeue_job, job, by="me"),
+    "retry_run": lambda do, chosen: do(again.retry, _chosen(*chosen), by="me"),
+    "carry_on": lambda do, run: do(again.carry_on, run),
     "own": lambda do, worker, outcome: do(_own_end, worker, _outcomes([outcome])[0]),
     "forget": lambda do, pipeline, subject: do(stop.forget_done, pipeline, subject, None, by="me"),
     "set_subject": lambda do, labels: do(subjects.set_subject, "site", "s", 5, labels, create=True, by="me"),

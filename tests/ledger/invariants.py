@@ -28,10 +28,22 @@ _BROKEN = {
             AND (SELECT count(*) FROM gm_job j WHERE j.stage_id = g.id)
                 <> CASE WHEN g.opened_at IS NULL THEN 0 ELSE 1 END""",
     "an `each` stage that is not open yet has no items": """
-        SELECT j.id FROM gm_job j JOIN gm_stage g ON g.id = j.stage_id WHERE g.state = 0""",
+        SELECT j.id FROM gm_job j JOIN gm_stage g ON g.id = j.stage_id
+        WHERE g.state = 0 AND (g.each OR g.opened_at IS NULL)""",
+    "the job of a plain stage that waits again has ended": """
+        SELECT j.id FROM gm_job j JOIN gm_stage g ON g.id = j.stage_id WHERE g.state = 0 AND j.state < 2""",
+    "what is left to do before a stage is sealed is that of an open stage, in a run that was not stopped": """
+        SELECT g.id FROM gm_stage g JOIN gm_run r ON r.id = g.run_id WHERE (g.todo IS NOT NULL OR g.pruning IS NOT NULL)
+            AND r.stop IS NULL AND (r.state, g.state) NOT IN ((0, 1), (1, 1), (7, 0))""",
+    "an item of a retried producer that succeeded was given again, or is dropped, once its stage is sealed": """
+        SELECT j.id FROM gm_job j JOIN gm_stage g ON g.id = j.stage_id JOIN gm_job p ON p.id = j.parent_id
+        JOIN gm_run r ON r.id = j.run_id WHERE g.state >= 2 AND r.stop IS NULL AND p.epoch IS NOT NULL AND p.run_id = r.id
+            AND p.state IN (2, 3, 6) AND p.attempt <> j.parent_attempt AND j.parts IS NULL
+            AND NOT (j.state = 6 AND coalesce(j.error_class, '') = 'not_emitted')""",
     "a stage of an undisturbed run waits for as many as are not closed": """
         SELECT g.id FROM gm_stage g JOIN gm_run r ON r.id = g.run_id WHERE r.stop IS NULL AND g.waiting_for <>
-            (SELECT count(*) FROM gm_edge e JOIN gm_stage u ON u.id = e.upstream_id
+            CASE WHEN g.todo IS NULL THEN 0 ELSE 1 END + CASE WHEN g.pruning IS NULL THEN 0 ELSE 1 END
+            + (SELECT count(*) FROM gm_edge e JOIN gm_stage u ON u.id = e.upstream_id
              WHERE e.downstream_id = g.id AND u.state <> 3)""",
     "a subject has one active run at most": """
         SELECT subject_id AS id FROM gm_run WHERE state IN (0, 1) GROUP BY subject_id HAVING count(*) > 1""",
@@ -45,9 +57,11 @@ _BROKEN = {
         SELECT j.id FROM gm_job j JOIN gm_run r ON r.id = j.run_id WHERE r.state BETWEEN 2 AND 6 AND j.state < 2""",
     "an ended run has only closed stages": """
         SELECT g.id FROM gm_stage g JOIN gm_run r ON r.id = g.run_id WHERE r.state BETWEEN 2 AND 6 AND g.state <> 3""",
-    "an active run has a job that will move it on": """
+    "an active run has a job that will move it on, or something left to do for its stages": """
         SELECT id FROM gm_run r WHERE state IN (0, 1) AND NOT EXISTS
-            (SELECT 1 FROM gm_job j JOIN gm_stage g ON g.id = j.stage_id WHERE g.run_id = r.id AND j.state < 2)""",
+            (SELECT 1 FROM gm_job j JOIN gm_stage g ON g.id = j.stage_id WHERE g.run_id = r.id AND j.state < 2)
+            AND NOT EXISTS (SELECT 1 FROM gm_stage g WHERE g.run_id = r.id AND r.stop IS NULL
+                AND (g.todo IS NOT NULL OR g.pruning IS NOT NULL))""",
     "a run that did not begin has no job in hand or done": """
         SELECT r.id FROM gm_run r JOIN gm_job j ON j.run_id = r.id
         WHERE r.state = 0 AND j.state IN (2, 3, 4, 6)""",
@@ -127,7 +141,8 @@ def broken(ledger: Ledger) -> dict[str, list[int]]:
 
 
 def check(ledger: Ledger) -> None:
-    assert broken(ledger) == {}
+    found = broken(ledger)
+    assert found == {}, found
 
 
 def snapshot(ledger: Ledger) -> dict[str, list[tuple[object, ...]]]:

@@ -17,19 +17,19 @@ from sqlalchemy import text
 
 from gristmill import Mill, Pipeline, Retries, task
 from gristmill.clock import FrozenClock, micros
-from gristmill.housekeeping import sweep_parts, sweep_run
-from gristmill.ledger import parts, queues, stop, workers
+from gristmill.housekeeping import carry_on, sweep_parts, sweep_run
+from gristmill.ledger import chores, parts, queues, stop, workers
 from gristmill.ledger.claim import Claimed, Kind, Lane, Origin, Want, claim
 from gristmill.ledger.emit import Emission, Item, SomeTwice
 from gristmill.ledger.exchange import Batch, Exchanged, exchange
 from gristmill.ledger.finish import Completed, Outcome, SomeRefused, Verdict, finish
 from gristmill.ledger.moment import Ended
 from gristmill.ledger.workers import Registration
-from gristmill.model import Run
+from gristmill.model import RetriedRun, Run
 
 LEASE = 30.0
 
-Items = Mapping[str, Sequence[str] | Callable[[Claimed], Sequence[str]]]
+Items = Mapping[str, Sequence[str | Item] | Callable[[Claimed], Sequence[str | Item]]]
 Verdicts = Mapping[str, Verdict | Callable[[Claimed], Verdict]]
 
 
@@ -242,7 +242,7 @@ class Play:
     def drain(self, player: Player | None = None, *, items: Items | None = None, verdicts: Verdicts | None = None) -> None:
         """Plays everything that is ready, stage by stage, until nothing is. Stopped runs are swept."""
         player = player or self.player()
-        while self.turn(player, items or {}, verdicts or {}) or self.sweep():
+        while self.turn(player, items or {}, verdicts or {}) or self.sweep() or self.carry_on():
             pass
 
     def drain_later(self, **script: Any) -> None:
@@ -285,6 +285,17 @@ class Play:
         for run in stopping:
             sweep_run(self.ledger, run)
         return before - self.unfinished()
+
+    def retry(self, run: Run | int, **which: Any) -> RetriedRun:
+        return self.mill.retry_run(run if isinstance(run, int) else run.id, **which)
+
+    def carry_on(self) -> bool:
+        """Does what retries have left to do, as every worker does; says whether there was anything."""
+        with self.ledger.reading() as tx:
+            runs = chores.pending(tx)
+        for run in runs:
+            carry_on(self.ledger, run)
+        return bool(runs)
 
     def unfinished(self) -> int:
         count: int = self.value("SELECT count(*) FROM gm_job WHERE finished_at IS NULL")

@@ -6,12 +6,16 @@ Before the COMMIT nothing may have changed, after it everything; and then the wo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 
-from gristmill.ledger import bulk, remove, workers
+from gristmill.ledger import again, bulk, chores, remove, workers
 from gristmill.ledger.choose import Choice
+from gristmill.ledger.chores import Selection
+from gristmill.ledger.emit import Item
 from gristmill.ledger.finish import Verdict
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
@@ -160,6 +164,50 @@ def a_requeue(play: Play) -> Scene:
     job = player.take_one()
     player.end(job, Verdict.PERMANENT)
     return Scene("requeue_job", {"job": job.id})
+
+
+def choose(play: Play, run: int, **which: Any) -> again.Chosen:
+    with play.ledger.reading() as tx:
+        return again.choose(tx, run, Selection(), **which)
+
+
+def a_retry_of_an_ended_run(play: Play) -> Scene:
+    run, player = fanned_out(play)
+    play.drain(player, verdicts={"page/b": Verdict.PERMANENT})
+    return Scene("retry_run", {"chosen": choose(play, run, stage="page")})
+
+
+def a_retry_of_a_run_under_way(play: Play) -> Scene:
+    """With what depends on it in a worker's hands, who is told that it is not theirs any more."""
+    run, player = fanned_out(play)
+    play.turn(player, {}, {})
+    player.take_one()
+    return Scene("retry_run", {"chosen": choose(play, run, stage="page")})
+
+
+def the_second_batch_of_a_retry(play: Play) -> Scene:
+    run, player = fanned_out(play)
+    play.drain(player)
+    with mock.patch.object(chores, "requeue", partial(chores.requeue, most=1)):
+        play.ledger.do(again.retry, choose(play, run, stage="page"), by="me")
+    return Scene("carry_on", {"run": run})
+
+
+def items_that_are_no_longer_emitted(play: Play) -> Scene:
+    run, player = fanned_out(play)
+    play.drain(player)
+    play.ledger.do(again.retry, choose(play, run, stage="find"), by="me")
+    find = player.take_one()
+    player.emit(find, "b")
+    return Scene("finish", {"worker": player.id, "outcomes": [end(find)]})
+
+
+def an_item_that_is_emitted_with_other_arguments(play: Play) -> Scene:
+    run, player = fanned_out(play)
+    play.turn(player, {}, {})
+    play.ledger.do(again.retry, choose(play, run, stage="find"), by="me")
+    emission = player.batch_of(player.take_one(), Item("a", '{"n":1}'), "b", "c")
+    return Scene("emit", {"worker": player.id, "emissions": [emission]})
 
 
 def a_rescue(play: Play) -> Scene:
@@ -381,6 +429,11 @@ SCENES = [
     a_sweep,
     a_cancel_of_the_last_item,
     a_requeue,
+    a_retry_of_an_ended_run,
+    a_retry_of_a_run_under_way,
+    the_second_batch_of_a_retry,
+    items_that_are_no_longer_emitted,
+    an_item_that_is_emitted_with_other_arguments,
     a_rescue,
     a_leave,
     parts_handed_over,

@@ -373,8 +373,10 @@ def test_no_statement_carries_more_results_than_a_database_takes(
 
 # ---- asked to stop
 
+NOT_AGAIN = (Verdict.PERMANENT, Verdict.UNCHANGED, *(e[0] for e in ENDS[:4]))
 
-@pytest.mark.parametrize("verdict", [v for v in Verdict if v not in (Verdict.PERMANENT, *(e[0] for e in ENDS[:4]))])
+
+@pytest.mark.parametrize("verdict", [v for v in Verdict if v not in NOT_AGAIN])
 def test_a_job_that_was_asked_to_stop_is_not_tried_again(play: Play, verdict: Verdict) -> None:
     number = play.mill.enqueue(stubborn).id
     player = play.player()

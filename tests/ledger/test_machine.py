@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, TypeVar
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from gristmill import Retries
+from gristmill import Retries, housekeeping
 from gristmill.clock import FrozenClock
 from gristmill.errors import Invalid, NotFound, NotYours, Refused
 from gristmill.housekeeping import carry_out, remove_pending
-from gristmill.ledger import bulk, queues, workers
+from gristmill.ledger import again, bulk, chores, queues, workers
 from gristmill.ledger.adopt import Adoption, adopt
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.exchange import Batch
@@ -45,6 +48,9 @@ PIPELINES = [
 for pipeline in PIPELINES:
     for stage in pipeline.stages.values():
         stage.on_terminal = ("INSERT INTO told SELECT id, state FROM jobs",)
+CHOSEN: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [{}, {"stage": 0}, {"stage": 1}, {"stage": 2}, {"stage": 2, "failed": True}, {"key": "*a"}, {"key": "*"}]
+)
 WHICH = st.integers(0, 30)  # the one to take, of however many there are
 # SQLite keeps the row of the highest number for a while, where nobody sees it.
 NOT_REMOVED = "SELECT * FROM gm_job WHERE coalesce(stage_id, -1) NOT IN (SELECT stage_id FROM gm_removal)"
@@ -54,6 +60,15 @@ VERDICTS = st.sampled_from(list(Verdict))
 
 def pick(things: Sequence[T], which: int) -> T:
     return things[which % len(things)]
+
+
+@contextmanager
+def small_batches() -> Iterator[None]:
+    """Batches of two items, so that a few items make several."""
+    with ExitStack() as stack:
+        for verb in (chores.requeue, chores.prune, chores.take_over):
+            stack.enter_context(mock.patch.object(chores, verb.__name__, partial(verb, most=2)))
+        yield
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -97,6 +112,20 @@ class LedgerMachine(RuleBasedStateMachine):
     )
     def start(self, which: int, subject: str, priority: str, if_active: str) -> None:
         self.allowing(Refused, self.play.mill.start, pick(PIPELINES, which), subject, priority=priority, if_active=if_active)
+
+    @rule(
+        which=WHICH,
+        subject=SUBJECTS,
+        stage=st.integers(0, 2),
+        alone=st.booleans(),
+        if_active=st.sampled_from(["join", "wait"]),
+    )
+    def start_a_part(self, which: int, subject: str, stage: int, alone: bool, if_active: str) -> None:
+        pipeline = pick(PIPELINES, which)
+        first = list(pipeline.stages)[stage]
+        only = {first: "*a" if pipeline.stages[first].each else None} if alone else None
+        with small_batches():
+            self.allowing(Refused, self.play.mill.start, pipeline, subject, from_stage=first, only=only, if_active=if_active)
 
     @rule(
         unique=st.sampled_from([None, "k"]),
@@ -215,6 +244,34 @@ class LedgerMachine(RuleBasedStateMachine):
         left = {run.id for run in self.play.mill.runs(limit=1000)}
         self.removed_runs |= self.runs.keys() - left
 
+    @precondition(lambda self: self.runs)
+    @rule(which=WHICH, chosen=CHOSEN, dry_run=st.sampled_from([False, False, False, True]))
+    def retry_run(self, which: int, chosen: dict[str, Any], dry_run: bool) -> None:
+        before = invariants.snapshot(self.play.ledger) if dry_run else None
+        self.allowing(Refused, self.play.retry, **self.part_of_a_run(which, chosen), dry_run=dry_run)
+        assert before is None or invariants.snapshot(self.play.ledger) == before
+
+    @precondition(lambda self: self.runs)
+    @rule(which=WHICH, chosen=CHOSEN)
+    def retry_run_and_die(self, which: int, chosen: dict[str, Any]) -> None:
+        """A process that dies after the first of its transactions, whose batches are small: others go on with it."""
+        with mock.patch.object(housekeeping, "carry_on"), small_batches():
+            self.allowing(Refused, self.play.retry, **self.part_of_a_run(which, chosen))
+
+    def part_of_a_run(self, which: int, chosen: dict[str, Any]) -> dict[str, Any]:
+        """Of one that has ended, if there is one; stages by their number."""
+        ended = [number for number, run in self.runs.items() if run.state in TERMINAL]
+        run = pick(ended or sorted(self.runs), which)
+        names = sorted(stage.name for stage in self.play.mill.run(run).stages)
+        return {"run": run, **chosen, **({"stage": names[chosen["stage"]]} if "stage" in chosen else {})}
+
+    @rule(most=st.integers(1, 3))
+    def carry_on(self, most: int) -> None:
+        with small_batches(), self.play.ledger.reading() as tx:
+            runs = chores.pending(tx)
+        for run in runs[:most]:
+            self.play.ledger.do(again.carry_on, run)
+
     @rule(paused=st.booleans())
     def pause(self, paused: bool) -> None:
         (self.play.mill.pause if paused else self.play.mill.resume)("default")
@@ -244,7 +301,8 @@ class LedgerMachine(RuleBasedStateMachine):
                 player.emit(job, *(f"{self.play.stage_name(job)}{key}" for key in keys))
         unlucky = jobs[:1] if bad else []
         outcomes = [end(job, bad, reason="why", delay=3.0) for job in unlucky if bad]
-        assert player.report(Batch(completed=plain(*jobs[len(unlucky) :]), outcomes=outcomes)) == [] if jobs else True
+        late = player.report(Batch(completed=plain(*jobs[len(unlucky) :]), outcomes=outcomes)) if jobs else []
+        assert {job.run_id for job in jobs if job.id in late} <= self.retried()  # a producer gave them otherwise just now
         self.past = (self.past + [(player, job) for job in jobs])[-20:]
 
     @precondition(lambda self: self.held)
@@ -427,21 +485,23 @@ class LedgerMachine(RuleBasedStateMachine):
                 continue
             assert number in jobs
             assert jobs[number].attempt >= was.attempt
-            if was.state in TERMINAL and number not in self.requeued:
-                assert ended(jobs[number]) == ended(was)
+            if was.state in TERMINAL and number not in self.requeued and ended(jobs[number]) != ended(was):
+                self.was_part_of_a_retry(was, jobs[number])
         runs = {row.id: row for row in self.play.rows("SELECT * FROM gm_run")}
+        retried = {number for number, run in self.runs.items() if runs[number].epoch != run.epoch}
         for number, run in self.runs.items():
             if number in self.removed_runs:
                 assert number not in runs
                 continue
-            assert runs[number].epoch == run.epoch
-            assert run.state not in TERMINAL or tuple(runs[number]) == tuple(run)
-        stages = {row.id: row for row in self.play.rows("SELECT * FROM gm_stage")}
+            assert runs[number].epoch >= run.epoch
+            assert number in retried or run.state not in TERMINAL or tuple(runs[number]) == tuple(run)
+        begun = {number for number, run in runs.items() if run.state != State.WAITING}  # others may still be planned anew
+        stages = {row.id: row for row in self.play.rows("SELECT * FROM gm_stage") if row.run_id in begun}
         for number, stage in self.stages.items():
             if stage.run_id in self.removed_runs:
                 continue
-            assert stages[number].state >= stage.state
-            assert stages[number].waiting_for <= stage.waiting_for
+            assert stage.run_id in retried or stages[number].state >= stage.state
+            assert stage.run_id in retried or stages[number].waiting_for <= stage.waiting_for
         self.no_number_is_given_twice(jobs, runs)
         self.jobs, self.runs, self.stages = jobs, runs, stages
         self.ever_requeued |= self.requeued
@@ -464,11 +524,25 @@ class LedgerMachine(RuleBasedStateMachine):
         most = (max(jobs, default=0), max(runs, default=0))
         self.last_ids = (max(self.last_ids[0], most[0]), max(self.last_ids[1], most[1]))
 
+    def was_part_of_a_retry(self, was: Any, now: Any) -> None:
+        """An ended job changes only if its run was retried: it is queued again, or an attempt later something else."""
+        assert was.run_id in self.retried()
+        queued_again = now.state == State.QUEUED and now.epoch is not None
+        assert queued_again or now.attempt > was.attempt
+
     @invariant()
     def what_workers_hold_is_theirs(self) -> None:
-        for player, job in self.held:
+        """Unless a retry of the run took it from them: then they do not know it yet."""
+        retried = self.retried()
+        for player, job in list(self.held):
             row = self.jobs[job.id]
-            assert (row.state, row.worker_id, row.attempt) == (State.IN_PROGRESS, player.id, job.attempt)
+            if (row.state, row.worker_id, row.attempt) != (State.IN_PROGRESS, player.id, job.attempt):
+                assert job.run_id in retried
+                self.let_go([(player, job)])
+
+    def retried(self) -> set[int | None]:
+        """Runs that were ever retried."""
+        return {row.id for row in self.play.rows("SELECT id FROM gm_run WHERE epoch > 1")}
 
     # ---- the end: whatever happened, the rest can be done
 

@@ -12,7 +12,8 @@ import pytest
 
 from gristmill import Retries
 from gristmill.errors import NotYours, Refused
-from gristmill.ledger import queues, stop, workers
+from gristmill.housekeeping import carry_on
+from gristmill.ledger import again, chores, queues, stop, workers
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.finish import Verdict
 from gristmill.ledger.start import IfActive, PlannedStage, start
@@ -392,3 +393,91 @@ def test_retention_against_starts_and_ends_of_the_same_subjects(opened: Open) ->
     last = play.mill.subject("one", "s").last_run
     assert last is not None
     assert [run.id for run in play.mill.runs()] == [last]
+
+
+# ---- retrying
+
+
+def failed_run(play: Play, subject: str) -> Run:
+    run = play.mill.start("site", subject)
+    play.drain(items={"find": ["a", "b", "c"]}, verdicts={"page/b": Verdict.PERMANENT})
+    return play.run(run)
+
+
+def test_of_many_retries_at_once_one_queues_the_items(opened: Open) -> None:
+    play = opened(plan("site", find=step(), page=each("find"), total=step("page")))
+    run = failed_run(play, "s")
+    play.ran.clear()
+    done = 0
+    for outcome in outcomes(*[lambda: play.retry(run)] * 10):
+        with suppress(Refused):
+            done += outcome().queued
+    assert (done, play.run(run).epoch) == (1, 2)
+    play.drain()
+    assert play.ran == ["page/b", "total"]
+
+
+def test_a_retry_against_a_start_leaves_one_active_run(opened: Open) -> None:
+    play = opened(plan("site", find=step(), page=each("find"), total=step("page")))
+    for n in range(10):
+        run = failed_run(play, f"s{n}")
+        start_another = partial(play.mill.start, "site", f"s{n}", if_active="refuse")
+        refused = 0
+        for outcome in outcomes(partial[object](play.retry, run), start_another):
+            try:
+                outcome()
+            except Refused:
+                refused += 1
+        assert refused == 1
+        invariants.check(play.ledger)
+        play.drain(items={"find": ["a"]})
+        assert states(play)["in_progress"] + states(play)["queued"] == 0
+
+
+def test_a_retry_against_the_end_of_what_depends_on_it(opened: Open) -> None:
+    """Either the total was done and is done once more, or its end came too late."""
+    play = opened(plan("site", find=step(), page=each("find"), total=step("page")))
+    for n in range(10):
+        run = play.mill.start("site", f"s{n}")
+        player = play.player()
+        play.turn(player, {"find": ["a", "b"]}, {})
+        play.turn(player, {}, {"page/b": Verdict.PERMANENT})
+        total = player.take_one()
+        play.ran.clear()
+        _, late = together(partial(play.retry, run), partial(player.end, total))
+        assert late in ([], [total.id])
+        invariants.check(play.ledger)
+        play.drain(player)
+        assert play.ran == ["page/b", "total"]
+        assert (play.run(run).state, play.mill.job(total.id).attempt) == ("completed", 2)
+
+
+def test_a_retry_against_the_claim_of_what_depends_on_it(opened: Open) -> None:
+    play = opened(plan("site", find=step(), page=each("find"), total=step("page")))
+    for n in range(10):
+        run = play.mill.start("site", f"s{n}")
+        player, other = play.player(), play.player()
+        play.turn(player, {"find": ["a", "b"]}, {})
+        play.turn(player, {}, {"page/b": Verdict.PERMANENT})
+        _, taken = together(partial(play.retry, run), partial(other.take, 1))
+        invariants.check(play.ledger)
+        late = [job for job in taken if play.label(job) == "total"]
+        assert other.finish(*(end(job) for job in taken)) == [job.id for job in late]
+        play.drain(player)
+        assert play.run(run).state == "completed"
+
+
+def test_many_go_on_with_one_retry_at_once(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chores, "requeue", partial(chores.requeue, most=3))
+    play = opened(plan("site", find=step(), page=each("find"), total=step("page")))
+    keys = [f"{n:03}" for n in range(60)]
+    run = play.mill.start("site", "s")
+    play.drain(items={"find": keys})
+    with play.ledger.reading() as tx:
+        chosen = again.choose(tx, run.id, chores.Selection(), "page")
+    play.ledger.do(again.retry, chosen, by="me")
+    play.ran.clear()
+    times(6, lambda: carry_on(play.ledger, run.id))
+    invariants.check(play.ledger)
+    play.drain()
+    assert sorted(play.ran) == [*(f"page/{key}" for key in keys), "total"]

@@ -309,7 +309,7 @@ def test_a_requeued_item_is_taken_out_of_the_counters(opened: Open, verdict: Ver
     assert (play.run(run).state, play.counters(run.id, "page")) == ("completed", (10, 10, 0, 0, 0))
 
 
-def test_an_item_of_a_closed_stage_cannot_be_requeued(opened: Open) -> None:
+def test_an_item_of_a_closed_stage_is_not_simply_requeued(opened: Open) -> None:
     play = opened(site())
     player = play.player()
     run = fanned_out(play, player)
@@ -317,22 +317,22 @@ def test_an_item_of_a_closed_stage_cannot_be_requeued(opened: Open) -> None:
     player.complete(*jobs[1:])
     player.end(jobs[0], Verdict.PERMANENT)
     assert play.stage_states(run.id)["page"] == "closed"
-    with pytest.raises(Refused, match="closed"):
-        play.mill.retry_job(jobs[0].id)
+    with pytest.raises(stop.InClosedStage, match=f"'page', which is closed; retry its run: run retry {run.id}"):
+        play.ledger.do(stop.requeue_job, jobs[0].id, by="me")
 
 
-def test_an_item_of_a_stopped_run_cannot_be_requeued(opened: Open) -> None:
+def test_an_item_of_a_run_that_is_being_stopped_cannot_be_requeued(opened: Open) -> None:
     play = opened(site())
     player = play.player()
     run = fanned_out(play, player)
     failed, held = player.take(2)
     player.end(failed, Verdict.PERMANENT)
     play.mill.cancel_run(run.id)
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match="being stopped"):
         play.mill.retry_job(failed.id)
     player.end(held, Verdict.CANCELLED)
-    with pytest.raises(Refused):
-        play.mill.retry_job(failed.id)
+    with pytest.raises(stop.InClosedStage):
+        play.ledger.do(stop.requeue_job, failed.id, by="me")
 
 
 def test_acting_on_unknown_jobs_says_so(play: Play) -> None:

@@ -161,7 +161,18 @@ def its_only_job_cancelled_though_none_is_needed(play: Play) -> None:
     play.mill.cancel_job(play.mill.jobs(stage="only")[0].id)
 
 
+def retried(play: Play) -> None:
+    for verdict in (Verdict.COMPLETED, Verdict.PERMANENT, Verdict.WITH_ERRORS):
+        run = play.mill.start("chain", "s")
+        play.drain(verdicts={"two": verdict})
+        play.retry(run, stage="two")
+        play.mill.cancel_run(run.id)
+        play.retry(run)
+        play.drain()
+
+
 WAYS = [
+    retried,
     cancelled_before_it_began,
     cancelled_while_it_waited,
     cancelled_in_progress,
@@ -172,7 +183,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(
-    "way", WAYS, ids=[getattr(way, "__name__", "") for way in WAYS[:5]] + [v.value for v in ENDS.values()]
+    "way", WAYS, ids=[getattr(way, "__name__", "") for way in WAYS[:6]] + [v.value for v in ENDS.values()]
 )
 def test_every_change_of_a_runs_state_is_in_the_table(opened: Open, way: Callable[[Play], None]) -> None:
     play = opened(plan("chain", one=step(), two=step("one")), plan("easy", only=step(need=0)))

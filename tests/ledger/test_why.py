@@ -169,10 +169,10 @@ def test_a_job_that_ended(play: Play, verdict: Verdict, state: str, again: bool)
     assert why.sentence == f"job {job} (solo) ended {state} at 2023-11-14 22:13:20 UTC{said}"
 
 
-def test_a_failed_item_of_a_closed_stage_cannot_be_retried(pages: Play) -> None:
+def test_a_failed_item_of_an_ended_run_can_be_retried(pages: Play) -> None:
     pages.drain(verdicts={"page/a": Verdict.PERMANENT})
     (job,) = pages.mill.jobs(state="failed")
-    assert short(pages.mill.why(job=job.id)) == (Reason.FINISHED, ())
+    assert short(pages.mill.why(job=job.id)) == (Reason.FINISHED, ("job", "retry", str(job.id)))
 
 
 def test_a_queued_job_of_a_run_that_is_being_stopped(pages: Play) -> None:
@@ -317,13 +317,13 @@ def test_a_run_that_is_being_stopped(pages: Play) -> None:
     [
         ({}, "completed", "", ()),
         ({"page/a": Verdict.PERMANENT}, "completed_with_errors", ": 1 of 5 failed in 'page'", ()),
-        ({"total": Verdict.PERMANENT}, "failed", ": stage 'total': ", ("start", "site", "s")),
+        ({"total": Verdict.PERMANENT}, "failed", ": stage 'total': ", ("run", "retry")),
     ],
 )
 def test_a_run_that_ended(pages: Play, verdicts: Any, state: str, said: str, command: tuple[str, ...]) -> None:
     pages.drain(verdicts=verdicts)
     why = pages.mill.why(run=run_of(pages))
-    assert short(why) == (Reason.FINISHED, command)
+    assert short(why) == (Reason.FINISHED, (*command, str(run_of(pages))) if command else ())
     assert f"ended {state} at 2023-11-14 22:13:20 UTC{said}" in why.sentence
 
 

@@ -52,12 +52,13 @@ def test_no_transition_is_written_twice_and_each_says_who_makes_it(transitions: 
     assert all(t.who for t in transitions)
 
 
-def test_an_ended_job_leaves_its_state_only_by_a_requeue_or_as_a_part_by_being_asked_for_anew() -> None:
-    assert {t.verb for t in JOB_TRANSITIONS if t.source in TERMINAL} == {"requeue", "redo"}
+def test_an_ended_job_leaves_its_state_only_by_a_requeue_or_with_a_retry_of_its_run() -> None:
+    assert {t.verb for t in JOB_TRANSITIONS if t.source in TERMINAL} == {"requeue", "redo", "rerun", "prune"}
+    assert {t.target for t in JOB_TRANSITIONS if t.source in TERMINAL} == {State.QUEUED, State.SKIPPED}
 
 
-def test_an_ended_run_never_leaves_its_state() -> None:
-    assert [t for t in RUN_TRANSITIONS if t.source in TERMINAL] == []
+def test_an_ended_run_leaves_its_state_only_by_a_retry() -> None:
+    assert {t.verb for t in RUN_TRANSITIONS if t.source in TERMINAL} == {"retry"}
 
 
 def test_only_a_claim_leads_to_in_progress() -> None:

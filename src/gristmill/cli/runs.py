@@ -1,4 +1,4 @@
-"""`run list|show|cancel|delete`."""
+"""`run list|show|cancel|delete|retry`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gristmill.cli import bulk, show, values
-from gristmill.cli.app import Group, Place, as_json, pass_place
+from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.progress import progress, waiting_for, worked_since
 from gristmill.cli.show import Column
 from gristmill.cli.values import RUN_STATE, number
@@ -26,7 +26,7 @@ SINCE = click.option("--since", type=values.since, metavar="AGE", help="Only tho
 
 @click.group(cls=Group)
 def run() -> None:
-    """List, show, cancel and delete runs."""
+    """List, show, cancel, retry and delete runs."""
 
 
 @run.command("list")
@@ -125,6 +125,49 @@ def delete(place: Place, /, runs: tuple[int, ...], dry_run: bool, yes: bool, jso
         bulk.perform(mill.delete_runs, chosen, dry_run=dry_run, yes=yes, json_wanted=json_wanted, ask=True)
 
 
+@run.command(short_help="Run part of a run again: what failed, or what is chosen.")
+@click.argument("run", type=number())
+@click.option("--failed", is_flag=True, help="Only what failed (the default, if nothing else is chosen).")
+@click.option("--stage", metavar="STAGE", help="Only items of this stage.")
+@click.option("--error", metavar="FINGERPRINT", help="Only what failed with this error.")
+@click.option("--key", metavar="GLOB", help="Only items with a key like this: '2024-*'.")
+@click.option("--version", metavar="V", help="Only what was done with this version of its function.")
+@dry_run_option
+@as_json
+@pass_place
+def retry(
+    place: Place,
+    run: int,
+    failed: bool,
+    stage: str | None,
+    error: str | None,
+    key: str | None,
+    version: str | None,
+    dry_run: bool,
+    json_wanted: bool,
+) -> None:
+    """Queue items of a RUN again, ended or not. Then what depends on them runs again, and nothing else.
+
+    Without options: the items that failed. With --stage, --key or --version all that match, also those that were done.
+    """
+    with place.open() as mill:
+        done = mill.retry_run(run, failed=failed, stage=stage, error=error, key=key, version=version, dry_run=dry_run)
+    if json_wanted:
+        return show.document(
+            {"run": run, "epoch": done.epoch, "queued": done.queued, "items": done.items, "after": done.after}
+        )
+    what = "; ".join(f"{name}: {_by_state(counts)}" for name, counts in done.items.items())
+    would = "would be" if dry_run else "is" if done.queued == 1 else "are"
+    show.line(f"run {run}: {show.plural(done.queued, 'item')} {would} queued again ({what})")
+    if done.after:
+        show.line(f"after that: {', '.join(done.after)}")
+    return None
+
+
+def _by_state(counts: dict[str, int]) -> str:
+    return ", ".join(f"{show.count(number)} {state}" for state, number in counts.items())
+
+
 # ---- printing
 
 _FAILED_FIELDS = ("id", "stage", "key", "attempt", "error_class", "error", "finished_at")
@@ -220,7 +263,8 @@ def _stage_row(run: Run, stage: Stage) -> list[str]:
     counts = [show.count(n) for n in (stage.completed, stage.failed, stage.skipped, stage.cancelled)]
     took = show.between(worked_since(run, stage), stage.closed_at)
     name = f"{stage.name} (gate)" if stage.gate else stage.name
-    return [name, stage.outcome or stage.state, f"{show.count(stage.total)}{more}", *counts, took]
+    state = f"from run {stage.taken_from}" if stage.taken_from is not None else stage.outcome or stage.state
+    return [name, state, f"{show.count(stage.total)}{more}", *counts, took]
 
 
 def print_failed(failed: Sequence[Job], total: int) -> None:

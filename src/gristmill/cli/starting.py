@@ -33,6 +33,10 @@ _priority = click.option("--priority", type=PRIORITY, metavar="high|normal|low",
     default="join",
     help="When the subject has an active run (default: join).",
 )
+@click.option("--from-stage", metavar="STAGE", help="Only this stage and what depends on it.")
+@click.option(
+    "--only", multiple=True, metavar="STAGE[:GLOB]", help="Only this stage; of the first, only items with such keys."
+)
 @click.option("--wait", is_flag=True, help="Show progress until it ends: exit 0 completed, 2 with errors, 1 otherwise.")
 @as_json
 @pass_place
@@ -43,14 +47,27 @@ def start(
     args: tuple[str, ...],
     priority: str,
     if_active: str,
+    from_stage: str | None,
+    only: tuple[str, ...],
     wait: bool,
     json_wanted: bool,
 ) -> int:
-    """Start a run of PIPELINE for SUBJECT; print its id."""
+    """Start a run of PIPELINE for SUBJECT; print its id.
+
+    Stages left out by --from-stage or --only stand for the subject's last good run.
+    """
     app = place.registry()
     values = run_arguments(args, app.pipeline(pipeline))
     with place.open(app) as mill:
-        run = mill.start(pipeline, subject, args=values, priority=priority, if_active=if_active)
+        run = mill.start(
+            pipeline,
+            subject,
+            args=values,
+            priority=priority,
+            if_active=if_active,
+            from_stage=from_stage,
+            only=_stages(only),
+        )
         if not json_wanted:
             show.line(str(run.id))
             sys.stdout.flush()
@@ -62,6 +79,17 @@ def start(
         if json_wanted:
             show.document(run)
         return AFTER_WAIT.get(run.state, FAILED) if wait else OK
+
+
+def _stages(only: tuple[str, ...]) -> dict[str, list[str] | None] | None:
+    """`page:2024-*` as a stage and globs for its keys; None: not asked for."""
+    chosen: dict[str, list[str] | None] = {}
+    for text in only:
+        stage, colon, glob = text.partition(":")
+        globs = chosen.setdefault(stage, [] if colon else None)
+        if colon and globs is not None:
+            globs.append(glob)
+    return chosen or None
 
 
 def _follow(mill: Mill, run: Run, place: Place) -> Run:

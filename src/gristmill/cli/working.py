@@ -42,6 +42,7 @@ def up(place: Place, slots: int | None, grace: float | None) -> None:
 
 @click.command(cls=Command, needs_app=True)
 @click.option("-q", "--queue", "queues", multiple=True, metavar="QUEUE", help="Only this queue; repeat it for more.")
+@click.option("--run", type=number(), metavar="RUN", help="Only jobs of this run, until it ends.")
 @_slots
 @click.option("--burst", is_flag=True, help="End when nothing is ready.")
 @click.option("--drain", is_flag=True, help="End when nothing is queued either, delayed and retrying jobs included.")
@@ -51,6 +52,7 @@ def up(place: Place, slots: int | None, grace: float | None) -> None:
 def work(
     place: Place,
     queues: tuple[str, ...],
+    run: int | None,
     slots: int | None,
     burst: bool,
     drain: bool,
@@ -60,11 +62,14 @@ def work(
     """Run a worker. SIGTERM or Ctrl-C ends it gracefully; a second one at once."""
     if burst and drain:
         raise click.UsageError("--burst and --drain are two ways to end; give one of them")
+    if run is not None and (burst or drain):
+        raise click.UsageError("--run ends when the run does; --burst and --drain do not go with it")
     app = place.registry()
     log_to_stderr()
     with place.open(app) as mill:
-        worker = mill.worker(queues=queues, slots=slots, strict=strict or None, grace=grace)
+        worker = mill.worker(run=run, queues=queues, slots=slots, strict=strict or None, grace=grace)
         what = f"worker for {', '.join(queues)}" if queues else "worker for all queues"
+        what = f"{what} of run {run}" if run is not None else what
         _run(worker, place, what, "idle" if burst else "drained" if drain else None)
 
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
 from gristmill.binding import encode
-from gristmill.errors import Invalid, Skip
+from gristmill.errors import Invalid, Outcome, Skip
 from gristmill.settings import KEY_LIMIT
 
 if TYPE_CHECKING:
@@ -54,6 +54,14 @@ class Common(NamedTuple):
 
 
 _NOWHERE = Common()  # a context on its own, for a test
+
+
+class Unchanged(Outcome):
+    """This run did the same before, and was then retried: what came of it, as JSON, still counts."""
+
+    def __init__(self, result: str | None) -> None:
+        super().__init__("unchanged")
+        self.result = result
 
 
 class Context:
@@ -200,7 +208,7 @@ class Context:
     def skip_unchanged(self, *fingerprint: str | int) -> None:
         """Ends this item `skipped` if its last success had the same fingerprint: a hash of what goes in, and the version
         of what is done to it. Otherwise the fingerprint is kept with this success."""
-        from gristmill.ledger.done import done_before
+        from gristmill.ledger.done import done_before, result_before
 
         if not fingerprint or not all(isinstance(part, str | int) for part in fingerprint):
             raise Invalid(f"a fingerprint is text (a hash, a version): not {fingerprint!r:.80}")
@@ -213,6 +221,9 @@ class Context:
             raise Invalid(f"a fingerprint has at most {KEY_LIMIT} characters, this one {len(words)}: give a hash")
         with self._open().reading() as tx:
             run = done_before(tx, self.pipeline, self.subject, self.stage, self.key or "", words)
+            result = result_before(tx, self.job) if run == self.run else None
+        if run == self.run:
+            raise Unchanged(result)
         if run is not None:
             raise Skip(f"unchanged since run {run}")
         self._digest = words

@@ -84,6 +84,11 @@ class Crew:
     def held_ids(self) -> list[int]:
         return [job for child in self.children for job in child.held]
 
+    def holding(self, jobs: Sequence[Claimed]) -> set[int]:
+        """Which of these jobs, just claimed, a child still has an older attempt of."""
+        ids = set(map(itemgetter(0), jobs))
+        return {job for child in self.children for job in ids & child.held.keys()} if self.held else set()
+
     # ---- giving
 
     def grow(self) -> None:
@@ -190,9 +195,10 @@ class Crew:
         self._claim_left[claim] = jobs
 
     def turn_away(self, claim: int, outcomes: Sequence[Outcome]) -> None:
-        """Jobs that were claimed but will not be run here."""
+        """Jobs that were claimed but will not be run here. (Not by way of `_end`: an older attempt may still be here.)"""
         for outcome in outcomes:
-            self._end(claim, outcome)
+            self.batch.outcomes.append(outcome)
+            self._ended(claim, 1)
 
     # ---- hearing
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from gristmill.binding import encode
 from gristmill.errors import EndRun, Invalid, Later, Outcome, Permanent, Skip, Unspent, Waiting
-from gristmill.execution.context import Context, storable
+from gristmill.execution.context import Context, Unchanged, storable
 from gristmill.retry import error_name
 
 TEXT_LIMIT = 64 * 1024  # characters of a traceback that are kept
@@ -101,6 +101,8 @@ def _failed(ctx: Context, error: BaseException, log: Callable[[], str | None]) -
 
 def _chosen(base: Report, error: Outcome, log: Callable[[], str | None]) -> Report:
     reason = clean("" if error.reason is None else _text(error.reason), REASON_LIMIT)
+    if isinstance(error, Unchanged):
+        return base._replace(verdict="unchanged", result=error.result)
     if isinstance(error, Skip):
         return base._replace(verdict="skipped", reason=reason)
     if isinstance(error, EndRun):

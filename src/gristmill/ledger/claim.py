@@ -26,6 +26,7 @@ class Lane(NamedTuple):
     pool: int
     priority: int | None = None
     floor: int = 0
+    run: int | None = None  # only jobs of this run: it looks through all that are in line, so it is for small queues
 
 
 class Want(NamedTuple):
@@ -101,7 +102,7 @@ _NEXT = (
 PART_OF = "CASE WHEN stage_id IS NULL THEN parent_id END"  # the job that a job is a part of; NULL: it is no part
 _JOB = f"key, args, run_id, stage_id, {PART_OF}, task_id, alone, unique_scope"
 _IN_LINE = itemgetter(10, 0)  # priority, id
-_ANY, _FROM_FLOOR = "true", "priority = :priority AND ready > :floor"
+_ANY, _FROM_FLOOR, _OF_RUN = "true", "priority = :priority AND ready > :floor", "run_id = :run"
 
 
 def _claiming(which: str) -> Sql:
@@ -109,15 +110,15 @@ def _claiming(which: str) -> Sql:
     return Sql(f"{_TAKE} {{one_of {_NEXT % ('id', which)} {{skip}}}} RETURNING id, attempt, {_JOB}, priority")
 
 
-_CLAIM_ANY, _CLAIM_FROM_FLOOR = _claiming(_ANY), _claiming(_FROM_FLOOR)
+_CLAIM = {which: _claiming(which) for which in (_ANY, _FROM_FLOOR, _OF_RUN)}
 # SQLite, where a transaction that writes is alone: to look and then to take is a fifth cheaper than RETURNING.
-_LOOK_ANY, _LOOK_FROM_FLOOR = (Sql(_NEXT % (f"id, attempt + 1, {_JOB}", which)) for which in (_ANY, _FROM_FLOOR))
+_LOOK = {which: Sql(_NEXT % (f"id, attempt + 1, {_JOB}", which)) for which in _CLAIM}
 _TAKE_THESE = Sql(_TAKE + "{in ids}")
 _IN_FRONT = (
     "SELECT count(*) FROM (SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
     " LIMIT :most) AS line"
 )
-_IN_FRONT_ANY, _IN_FRONT_FROM_FLOOR = Sql(_IN_FRONT % _ANY), Sql(_IN_FRONT % _FROM_FLOOR)
+_IN_FRONT_OF = {which: Sql(_IN_FRONT % which) for which in _CLAIM}
 _OPEN = Sql("SELECT NOT paused FROM gm_queue WHERE id = :queue")
 FREE_KEYS = Sql("UPDATE gm_job SET unique_key = NULL WHERE id {in ids}")
 _REMEMBER = Sql("INSERT INTO gm_claim (worker_id, jobs) VALUES (:worker, :jobs) RETURNING id")
@@ -171,18 +172,19 @@ def may_start(tx: Tx, wants: Sequence[Want], room: Mapping[int, int], queue: int
         return 0
     most = min(first.most, room[pool])
     for lane in first.lanes:
-        most -= tx.value(_IN_FRONT_ANY if lane.priority is None else _IN_FRONT_FROM_FLOOR, most=most, **_where(lane))
+        most -= tx.value(_IN_FRONT_OF[_which(lane)], most=most, **_where(lane))
     return most
 
 
 def _next(tx: Tx, worker: int, lane: Lane, most: int) -> list[tuple[Any, ...]]:
     """Takes the next jobs of a lane: their rows, in line."""
     if tx.dialect == "sqlite":
-        rows = tx.tuples(_LOOK_ANY if lane.priority is None else _LOOK_FROM_FLOOR, most=most, **_where(lane))
+        rows = tx.tuples(_LOOK[_which(lane)], most=most, **_where(lane))
         tx.run(_TAKE_THESE, worker=worker, ids=[row[0] for row in rows])
         return rows
-    sql = _CLAIM_ANY if lane.priority is None else _CLAIM_FROM_FLOOR
-    return sorted(tx.tuples(sql, worker=worker, most=most, **_where(lane)), key=_IN_LINE)  # UPDATE returns them in no order
+    return sorted(
+        tx.tuples(_CLAIM[_which(lane)], worker=worker, most=most, **_where(lane)), key=_IN_LINE
+    )  # UPDATE returns them in no order
 
 
 def _sorted_out(rows: Sequence[tuple[Any, ...]], lane: Lane, kinds: set[Kind]) -> list[Claimed]:
@@ -208,6 +210,12 @@ def find_floor(tx: Tx, lane: Lane) -> int:
     return lane.floor if first is None else int(first) - 1
 
 
+def _which(lane: Lane) -> str:
+    return _OF_RUN if lane.run is not None else _ANY if lane.priority is None else _FROM_FLOOR
+
+
 def _where(lane: Lane) -> dict[str, Any]:
     line = {"queue": lane.queue_id, "pool": lane.pool}
+    if lane.run is not None:
+        return {**line, "run": lane.run}
     return line if lane.priority is None else {**line, "priority": lane.priority, "floor": lane.floor}

@@ -11,6 +11,7 @@ _LAST = Sql(
     "SELECT d.run_id FROM gm_done d JOIN gm_subject s ON s.id = d.subject_id WHERE s.pipeline = :pipeline"
     " AND s.name = :subject AND d.stage = :stage AND d.key = :key AND d.fingerprint = :fingerprint"
 )
+_RESULT = Sql("SELECT result FROM gm_job WHERE id = :job")
 _REMEMBER = Sql(
     "INSERT INTO gm_done (subject_id, stage, key, fingerprint, run_id, at)"
     " SELECT r.subject_id, g.name, j.key, f.digest, j.run_id, {now} FROM {rows f: job bigint, digest text}"
@@ -28,6 +29,12 @@ def done_before(tx: Tx, pipeline: str, subject: str, stage: str, key: str, finge
     """The run in which this item succeeded with this very fingerprint, if that was the last time it succeeded."""
     run: int | None = tx.value(_LAST, pipeline=pipeline, subject=subject, stage=stage, key=key, fingerprint=fingerprint)
     return run
+
+
+def result_before(tx: Tx, job: int) -> str | None:
+    """What came of a job, as JSON, when its run did it before."""
+    result: str | None = tx.value(_RESULT, job=job)
+    return result
 
 
 def remember(tx: Tx, digests: Sequence[tuple[int, str]]) -> None:

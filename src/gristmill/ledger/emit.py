@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 from sqlalchemy.exc import IntegrityError
 
 from gristmill.ledger import flow
+from gristmill.ledger.chores import NOT_EMITTED
 from gristmill.ledger.claim import Claimed, Kind, Origin
 from gristmill.ledger.hold import hold
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
-from gristmill.states import State
+from gristmill.states import StageState, State
 
 
 class Item(NamedTuple):
@@ -42,13 +43,14 @@ class Emission(NamedTuple):
 
 
 _PRODUCERS = Sql(
-    "SELECT j.id, j.attempt, j.stage_id, j.key, j.emitted, s.name AS stage"
+    "SELECT j.id, j.attempt, j.stage_id, j.key, j.emitted, j.epoch, s.name AS stage"
     " FROM gm_job j JOIN gm_stage s ON s.id = j.stage_id"
     f" WHERE j.id {{in ids}} AND j.state = {State.IN_PROGRESS:d} AND j.worker_id = :worker"
 )
 _TARGETS = Sql(
     "SELECT e.upstream_id, s.id, s.name, s.task_id, s.queue_id, s.pool FROM gm_edge e"
-    " JOIN gm_stage s ON s.id = e.downstream_id WHERE e.upstream_id {in ids} AND s.each ORDER BY s.id"
+    " JOIN gm_stage s ON s.id = e.downstream_id WHERE e.upstream_id {in ids} AND s.each"
+    f" AND s.state <> {StageState.CLOSED:d} ORDER BY s.id"  # closed: it is not run here, but stands for an earlier run
 )
 _ADD = (
     "INSERT INTO gm_job (run_id, stage_id, parent_id, parent_attempt, task_id, queue_id, pool, priority, key, args, state,"
@@ -74,8 +76,11 @@ _HERE_AND_NOW = Sql("SELECT {next}, {now}")
 _LAST_ID = Sql("SELECT coalesce(max(id), 0) FROM gm_job")  # SQLite, where a transaction that writes is alone
 _NEXT_IDS = Sql("SELECT nextval((SELECT pg_get_serial_sequence('gm_job', 'id'))::regclass) FROM generate_series(1, :most)")
 _THERE = Sql(
-    "SELECT j.stage_id, j.key, j.parent_id, j.parent_attempt FROM gm_job j"
+    "SELECT j.id, j.stage_id, j.key, j.parent_id, j.parent_attempt, j.args, j.state, j.error_class, j.epoch,"
+    " coalesce(j.parts_left, 0) AS parts_left, d.run_id AS done_in FROM gm_job j"
     " JOIN {rows f: stage bigint, path text} ON j.stage_id = f.stage AND j.key = f.path"
+    " JOIN gm_stage g ON g.id = j.stage_id JOIN gm_run r ON r.id = j.run_id"
+    " LEFT JOIN gm_done d ON d.subject_id = r.subject_id AND d.stage = g.name AND d.key = j.key"
 )
 _EMITTED = Sql("UPDATE gm_job SET emitted = f.position FROM {rows f: job bigint, position bigint} WHERE gm_job.id = f.job")
 _AGAIN = Sql(
@@ -145,7 +150,7 @@ def add_items(
             for to in targets.get(producer.stage_id, ()):
                 new = news.setdefault((producer.id, to.id), _news(emission.run, producer, to, runs[emission.run].priority))
                 new.rows.extend((path, args) for path, args, stage in items if stage is None or stage == to.name)
-    added = _add(tx, worker, list(news.values()), careful, may_start)
+    added = _add(tx, worker, list(news.values()), runs, careful, may_start)
     if last:
         tx.run(_EMITTED, f=sorted(last.items()))
     return Added(refused | added.refused, added.started)
@@ -156,6 +161,7 @@ class _News(NamedTuple):
 
     rows: list[tuple[str, str | None]]  # path, arguments
     first: bool  # there was no earlier attempt that could have emitted them
+    rerun: bool  # their producer runs once more in a later epoch: what it gave before may have changed
     alike: dict[str, int]  # what they have in common; in the order in which _ADD_ANY has it
 
     @property
@@ -166,7 +172,7 @@ class _News(NamedTuple):
 def _news(run: int, producer: Any, to: Any, priority: int) -> _News:
     alike = {"run": run, "stage": to.id, "parent": producer.id, "number": producer.attempt}
     alike |= {"task": to.task_id, "queue": to.queue_id, "pool": to.pool, "urgency": priority}
-    return _News([], producer.attempt == 1, alike)
+    return _News([], producer.attempt == 1, producer.epoch is not None, alike)
 
 
 def _position(emission: Emission) -> int:
@@ -194,7 +200,7 @@ def _path(producer: Any, key: str) -> str:
 _MANY = 20  # items of one producer that are worth a statement of their own
 
 
-def _add(tx: Tx, worker: int, news: Sequence[_News], careful: bool, may_start: MayStart) -> Added:
+def _add(tx: Tx, worker: int, news: Sequence[_News], runs: flow.LockedRuns, careful: bool, may_start: MayStart) -> Added:
     started: list[Claimed] = []
     grown: Counter[int] = Counter()  # items added, by stage
     doubtful: list[_News] = []  # some of these may be there already
@@ -216,7 +222,7 @@ def _add(tx: Tx, worker: int, news: Sequence[_News], careful: bool, may_start: M
     for new in news:
         if new.rows:
             tx.ring(new.alike["queue"])
-    refused = _twice(tx, doubtful, added) if len(added) < sum(len(new.rows) for new in doubtful) else {}
+    refused = _twice(tx, doubtful, runs, added) if len(added) < sum(len(new.rows) for new in doubtful) else {}
     return Added(refused, started)
 
 
@@ -254,25 +260,43 @@ def _new_ids(tx: Tx, most: int) -> Sequence[int]:
     return [number for (number,) in tx.tuples(_NEXT_IDS, most=most)]
 
 
-def _twice(tx: Tx, news: Sequence[_News], added: set[tuple[str, int]]) -> dict[int, Refusal]:
+def _twice(tx: Tx, news: Sequence[_News], runs: flow.LockedRuns, added: set[tuple[str, int]]) -> dict[int, Refusal]:
     """Some were there already: from an earlier attempt of the same producer that is right, otherwise an error."""
     refused: dict[int, Refusal] = {}
     again: list[tuple[int, str, int]] = []
+    changed: dict[int, list[tuple[Any, str | None]]] = {}  # by run
     seen: set[tuple[str, int]] = set()
     there = {(path, new.stage) for new in news for path, _ in new.rows} - added
     old = {(row.key, row.stage_id): row for row in tx.all(_THERE, f=sorted((s, p) for p, s in there))} if there else {}
     for new in news:
         parent, attempt = new.alike["parent"], new.alike["number"]
-        for path, _ in new.rows:
+        for path, args in new.rows:
             row = old.get((path, new.stage))
             if (path, new.stage) in seen or (row and (row.parent_id != parent or row.parent_attempt == attempt)):
                 refused[parent] = Refusal(_TWICE.format(path))
             elif row:
                 again.append((new.stage, path, attempt))
+                if new.rerun and _has_changed(row, args, runs[new.alike["run"]].epoch):
+                    changed.setdefault(new.alike["run"], []).append((row, args))
             seen.add((path, new.stage))
     if again:
         tx.run(_AGAIN, f=again)
+    for run, rows in changed.items():
+        flow.renew(tx, runs[run], rows)
     return refused
+
+
+_ASKED_AGAIN = (State.COMPLETED, State.COMPLETED_WITH_ERRORS, State.SKIPPED, State.IN_PROGRESS)
+
+
+def _has_changed(row: Any, args: str | None, epoch: int) -> bool:
+    """Must an item run again? Its arguments are others; or it had been dropped; or only its own function can tell, since
+    it knows its input by a digest. An item that was itself chosen runs anyway."""
+    if row.parts_left:
+        return False  # it goes on as it is: a job is not taken from its parts
+    if row.args != args or (row.state == State.SKIPPED and row.error_class == NOT_EMITTED):
+        return True
+    return row.done_in is not None and row.state in _ASKED_AGAIN and row.epoch != epoch
 
 
 _TWICE = "the key {!r} was emitted twice; keys must be unique within a stage"

@@ -33,6 +33,7 @@ class Verdict(StrEnum):
 
     COMPLETED = "completed"
     WITH_ERRORS = "completed_with_errors"
+    UNCHANGED = "unchanged"  #: completed, as it was when this run did it before: what it gave then still counts
     SKIPPED = "skipped"
     END_RUN = "end_run"  #: completed, and the run ends here
     PERMANENT = "permanent"
@@ -114,6 +115,7 @@ _SUCCESS = {
     Verdict.COMPLETED: State.COMPLETED,
     Verdict.WITH_ERRORS: State.COMPLETED_WITH_ERRORS,
     Verdict.END_RUN: State.COMPLETED,
+    Verdict.UNCHANGED: State.COMPLETED,
     Verdict.SKIPPED: State.SKIPPED,
 }
 _FAILURE = {
@@ -186,6 +188,7 @@ _KEEP = Sql(
     " WHERE true"
     " ON CONFLICT DO NOTHING"
 )
+_AS_BEFORE = Sql("UPDATE gm_job SET epoch = NULL WHERE id {in ids}")
 _FORGET = Sql("DELETE FROM gm_claim WHERE id {in ids} AND worker_id = :worker")
 _BEGIN_RUNS = Sql(
     f"UPDATE gm_run SET state = {State.IN_PROGRESS:d}, started_at = {{now}} WHERE id {{in ids}} AND state = {State.QUEUED:d}"
@@ -304,6 +307,8 @@ def _settle_others(
     _keep_attempts(tx, worker, [o for o in outcomes if o.job in done and _noteworthy(o)], marks)
     completed = [o for o in outcomes if o.verdict is Verdict.COMPLETED and o.job in done]
     remember(tx, [(o.job, o.digest) for o in completed if o.digest is not None])
+    if unchanged := [o.job for o in outcomes if o.verdict is Verdict.UNCHANGED and o.job in done]:
+        tx.run(_AS_BEFORE, ids=unchanged)
     _end_runs(tx, [o for o in outcomes if o.verdict is Verdict.END_RUN and o.job in done])
     return [o.job for o in outcomes if o.job not in done]
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from gristmill.ledger import parents, schema
+import orjson
+
+from gristmill.errors import Refused
+from gristmill.ledger import chores, parents, schema
 from gristmill.ledger.moment import Ended, moment
 from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
@@ -21,7 +25,7 @@ from gristmill.states import TERMINAL, StageState, State
 LockedRuns = Mapping[int, Any]  # rows of gm_run that this transaction has locked, by id
 
 _LOCK_RUNS = Sql(
-    "SELECT id, subject_id, priority, state, stop, reason, error FROM gm_run WHERE id {in ids} ORDER BY id {lock}"
+    "SELECT id, subject_id, priority, state, epoch, stop, reason, error FROM gm_run WHERE id {in ids} ORDER BY id {lock}"
 )
 _COUNT = Sql(
     "UPDATE gm_stage SET completed = completed + f.done, with_errors = with_errors + f.partly,"
@@ -34,6 +38,20 @@ _EDGES = Sql(
     "SELECT e.upstream_id, e.downstream_id FROM gm_edge e JOIN gm_stage s ON s.id = e.upstream_id WHERE s.run_id = :run"
 )
 _OPEN = Sql("UPDATE gm_stage SET state = :state, opened_at = {now}, total = total + :items WHERE id = :stage")
+_COUNTERS = Sql(
+    "UPDATE gm_stage SET total = :total, completed = :completed, with_errors = :with_errors, failed = :failed,"
+    " skipped = :skipped, cancelled = :cancelled WHERE id = :stage"
+)
+_CHORES = Sql("UPDATE gm_stage SET todo = :todo, pruning = :pruning, waiting_for = :waiting_for WHERE id = :stage")
+_ITS_JOB = Sql("SELECT id, state FROM gm_job WHERE stage_id = :stage {lock}")
+_LAST_GOOD_STAGES = Sql(
+    "SELECT g.name, coalesce(g.source_id, g.id) AS source FROM gm_subject s JOIN gm_stage g ON g.run_id = s.last_good_run_id"
+    " WHERE s.id = :subject"
+)
+_BEGUN = Sql(
+    f"UPDATE gm_run SET state = {State.IN_PROGRESS:d}, started_at = {{now}} WHERE id = :run AND state = {State.QUEUED:d}"
+)
+_TAKEN = Sql("UPDATE gm_stage SET source_id = :source WHERE id = :stage")
 _SEAL = Sql("UPDATE gm_stage SET state = :state WHERE id = :stage")
 _WAIT_FOR = Sql("UPDATE gm_stage SET waiting_for = :left WHERE id = :stage")
 _LOWER = Sql("UPDATE gm_stage SET waiting_for = waiting_for - 1 WHERE id = :stage")
@@ -103,43 +121,59 @@ def over(tx: Tx, ended: Iterable[Sequence[Any]]) -> None:
     moment(tx, [Ended(*row[3:]) for row in rows])
 
 
+def renew(tx: Tx, run: Any, items: Sequence[tuple[Any, str | None]]) -> None:
+    """Queues items (their rows, their arguments now) of a locked run again. Their stages are open: nothing closes."""
+    chores.renew(tx, run.epoch, run.priority, [(row.id, args) for row, args in items])
+    flow = Flow(tx, run.id)
+    for stage in {row.stage_id for row, _ in items}:
+        flow.recount(flow.stages[stage], Counter(row.state for row, _ in items if row.stage_id == stage))
+
+
 def begin(tx: Tx, run: int) -> None:
-    """Opens the stages that wait for nothing."""
-    flow = _Flow(tx, run)
+    """Opens the stages that wait for nothing, or only for items of an earlier run. Refuses if there is no such run."""
+    flow = Flow(tx, run)
+    if any(is_taken(stage) for stage in flow.stages.values()):
+        flow.stand_on_last_good_run()
     for stage in flow.stages.values():
         if stage["waiting_for"] == 0:
             flow.open(stage)
+        elif stage["todo"] is not None:
+            flow.open(stage)
+            flow.take_over(stage)
     flow.settle()
 
 
 def advance(tx: Tx, run: int) -> None:
     """Closes what is full, starts what waited for it, and ends the run after its last stage."""
-    _Flow(tx, run).settle()
+    Flow(tx, run).settle()
 
 
 def activate(tx: Tx, run: int) -> None:
     """A waiting run, whose subject has no active one, begins."""
     tx.run(_ACTIVATE, run=run)
-    begin(tx, run)
+    try:
+        begin(tx, run)
+    except Refused as refused:  # the earlier run that it was to stand on is no more
+        stop(tx, run, State.FAILED, by="gristmill", error=str(refused))
 
 
 def add_job(tx: Tx, run: int, stage: int) -> None:
     """The one job of a plain stage, whose row is gone."""
-    flow = _Flow(tx, run)
+    flow = Flow(tx, run)
     flow.add_job(flow.stages[stage])
 
 
 def resume(tx: Tx, run: int) -> None:
     """The same for a run that something else than a verb has changed: nothing is taken for granted but the rows' states."""
-    _Flow(tx, run).resume()
+    Flow(tx, run).resume()
 
 
 def stop(tx: Tx, run: int, target: State, *, by: str, reason: str | None = None, error: str | None = None) -> None:
     """Flags a run to end in `target`. Nothing of it starts any more; the sweep ends the jobs that it has."""
-    _Flow(tx, run).stop(target, by=by, reason=reason, error=error)
+    Flow(tx, run).stop(target, by=by, reason=reason, error=error)
 
 
-class _Flow:
+class Flow:
     """A locked run with its few stages in memory; every change goes to the rows at once."""
 
     def __init__(self, tx: Tx, run: int) -> None:
@@ -162,12 +196,14 @@ class _Flow:
         if stage["state"] != StageState.WAITING:
             return
         state = StageState.OPEN if stage["each"] else StageState.SEALED
-        items = 0 if stage["each"] else 1
+        items = 0 if stage["each"] or stage["total"] else 1
         self.tx.run(_OPEN, stage=stage["id"], state=int(state), items=items)
         stage.update(state=state, total=stage["total"] + items)
-        if not stage["each"]:
+        if not stage["each"] and not items:
+            self.run_again(stage)
+        elif not stage["each"]:
             self.add_job(stage)
-        for follower in self._followers(stage):
+        for follower in self.followers(stage):
             if follower["each"]:
                 self.open(follower)
 
@@ -183,7 +219,97 @@ class _Flow:
         )
         self.tx.ring(stage["queue_id"])
 
-    def _followers(self, stage: dict[str, Any]) -> list[dict[str, Any]]:
+    def run_again(self, stage: dict[str, Any]) -> None:
+        """The one job of a plain stage is there from before."""
+        job = self.tx.one(_ITS_JOB, stage=stage["id"])
+        chores.rerun(self.tx, self.run, [job.id])
+        self.recount(stage, {job.state: 1})
+        self.tx.ring(stage["queue_id"])
+
+    def recount(
+        self, stage: dict[str, Any], before: Mapping[int, int], after: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
+        """Items that were in these states are in those now; if there are more of them, they are new."""
+        moved: Counter[str] = Counter(total=max(0, sum(after.values()) - sum(before.values())))
+        for states, sign in ((before, -1), (after, 1)):
+            for state, number in states.items():
+                if state in _COUNTED:
+                    moved[_COUNTED[State(state)]] += sign * number
+                if state == State.COMPLETED_WITH_ERRORS:
+                    moved["with_errors"] += sign * number
+        stage.update({name: stage[name] + number for name, number in moved.items()})
+        self.tx.run(_COUNTERS, stage=stage["id"], **{name: stage[name] for name in _COUNTER_NAMES})
+
+    # ---- a part of a pipeline
+
+    def stand_on_last_good_run(self) -> None:
+        """Stages that are not run stand for those of the subject's last good run: results, and items for who needs them."""
+        before = {row.name: row for row in self.tx.all(_LAST_GOOD_STAGES, subject=self.run["subject_id"])}
+        needed = {up for up, followers in self.after.items() for f in followers if not is_taken(self.stages[f])}
+        for stage in self.stages.values():
+            found = before.get(stage["name"])
+            if found is not None and is_taken(stage):
+                self.tx.run(_TAKEN, stage=stage["id"], source=found.source)
+            elif found is None and (stage["todo"] is not None or (is_taken(stage) and stage["id"] in needed)):
+                words = (
+                    "no run of this subject ended well"
+                    if not before
+                    else "the last good run of this subject did not have it"
+                )
+                raise Refused(f"stage {stage['name']!r} cannot be taken from an earlier run: {words}; start a whole run")
+            if found is not None and stage["todo"] is not None:
+                own = [row.source for row in before.values() if row.name in self._own_stages()]
+                todo = {**orjson.loads(stage["todo"]), "source": found.source, "own": own}
+                self.set_chores(stage, orjson.dumps(todo).decode(), stage["pruning"])
+
+    def _own_stages(self) -> set[str]:
+        return {stage["name"] for stage in self.stages.values() if not is_taken(stage)}
+
+    def take_over(self, stage: dict[str, Any]) -> None:
+        """The first of the items that it had in the earlier run."""
+        keys = orjson.loads(stage["todo"])["keys"]
+        self.move_on(stage)
+        if keys and stage["todo"] is None and _left(stage) == 0:
+            had = f"stage {stage['name']!r} had in the last good run"
+            raise Refused(f"no item that {had} has a key like {' or '.join(map(repr, keys))}")
+        if _left(stage) < stage["total"]:  # something of it is done already
+            self.tx.run(_BEGUN, run=self.run["id"])
+
+    # ---- what is done in batches before a stage may be sealed
+
+    def go_on(self, stage: dict[str, Any]) -> bool:
+        """The next batch of what is left to do for a stage, if it is time; says whether there was one."""
+        if stage["todo"] is not None:
+            todo = orjson.loads(stage["todo"])
+            if "select" in todo:
+                done = chores.requeue(self.tx, self.run, stage, chores.Selection(*todo["select"]), todo["from"])
+            else:
+                done = chores.take_over(self.tx, self.run, stage, todo)
+            self.recount(stage, done.before, done.after)
+            left = todo.get("then") if done.following is None else {**todo, "from": done.following}
+            self.set_chores(stage, None if left is None else orjson.dumps(left).decode(), stage["pruning"])
+        elif stage["pruning"] is not None and stage["waiting_for"] == 1:
+            done = chores.prune(self.tx, self.run, stage, stage["pruning"])
+            self.recount(stage, done.before, done.after)
+            self.set_chores(stage, None, done.following)
+        else:
+            return False
+        return True
+
+    def set_chores(self, stage: dict[str, Any], todo: str | None, pruning: str | None) -> None:
+        """Each of the two that is done is one less to wait for."""
+        left = stage["waiting_for"] - has_chores(stage) + (todo is not None) + (pruning is not None)
+        self.tx.run(_CHORES, stage=stage["id"], todo=todo, pruning=pruning, waiting_for=left)
+        stage.update(todo=todo, pruning=pruning, waiting_for=left)
+
+    def move_on(self, stage: dict[str, Any]) -> None:
+        """Something that a stage waited for is done: a batch of the rest is too, and perhaps that was all."""
+        if self.go_on(stage) and stage["todo"] is None:
+            self.go_on(stage)
+        if stage["waiting_for"] == 0:
+            self.start(stage)
+
+    def followers(self, stage: dict[str, Any]) -> list[dict[str, Any]]:
         return [self.stages[number] for number in self.after[stage["id"]]]
 
     def _close(self, stage: dict[str, Any]) -> None:
@@ -199,18 +325,17 @@ class _Flow:
             why = self._only_error(stage) or need.words(succeeded, stage["total"])
             self.stop(State.FAILED, by="gristmill", error=f"stage {stage['name']!r}: {why}")
             return
-        for follower in self._followers(stage):
+        for follower in self.followers(stage):
             self.tx.run(_LOWER, stage=follower["id"])
             follower["waiting_for"] -= 1
-            if follower["waiting_for"] == 0:
-                self._start(follower)
+            self.move_on(follower)
 
     def _only_error(self, stage: dict[str, Any]) -> str | None:
         """What the one job of a stage said, which says more than that one of one failed; None: nothing, or many jobs."""
         said: str | None = self.tx.value(_ERROR, stage=stage["id"]) if stage["total"] == 1 else None
         return said
 
-    def _start(self, stage: dict[str, Any]) -> None:
+    def start(self, stage: dict[str, Any]) -> None:
         """Everything before it is closed: a plain stage opens, an `each` stage will get no more items."""
         self.open(stage)
         if stage["state"] == StageState.OPEN:
@@ -248,12 +373,14 @@ class _Flow:
         self.settle()
 
     def _wait_for(self, stage: dict[str, Any], upstreams: list[dict[str, Any]]) -> None:
-        left = sum(upstream["state"] != StageState.CLOSED for upstream in upstreams)
+        left = has_chores(stage) + sum(upstream["state"] != StageState.CLOSED for upstream in upstreams)
+        self.wait_for(stage, left)
+        self.move_on(stage)
+
+    def wait_for(self, stage: dict[str, Any], left: int) -> None:
         if stage["waiting_for"] != left:
             self.tx.run(_WAIT_FOR, stage=stage["id"], left=left)
             stage["waiting_for"] = left
-        if left == 0:
-            self._start(stage)
 
     def _end(self) -> None:
         state = self._final_state()
@@ -268,14 +395,33 @@ class _Flow:
     def _final_state(self) -> State:
         target = State.COMPLETED if self.run["stop"] is None else State(self.run["stop"])
         # Cancelled items of a run that was told to end are no error; one that a person cancelled out of many is.
-        partly = any(
-            s["failed"] or s["with_errors"] or (s["cancelled"] and self.run["stop"] is None) for s in self.stages.values()
-        )
+        told = self.run["stop"] is not None or self.run["reason"] is not None  # with a reason: before it was retried
+        partly = any(s["failed"] or s["with_errors"] or (s["cancelled"] and not told) for s in self.stages.values())
         return State.COMPLETED_WITH_ERRORS if target is State.COMPLETED and partly else target
 
     def _failed_items(self) -> str | None:
         failed = [f"{s['failed']} of {s['total']} failed in {s['name']!r}" for s in self.stages.values() if s["failed"]]
         return ", ".join(failed) or None
+
+
+_COUNTED: Mapping[State, str] = {
+    State.COMPLETED: "completed",
+    State.COMPLETED_WITH_ERRORS: "completed",
+    State.FAILED: "failed",
+    State.SKIPPED: "skipped",
+    State.CANCELLED: "cancelled",
+}
+_COUNTER_NAMES = ("total", "completed", "with_errors", "failed", "skipped", "cancelled")
+
+
+def is_taken(stage: Mapping[str, Any]) -> bool:
+    """Is it not run at all, but stands for what an earlier run did?"""
+    return bool(stage["state"] == StageState.CLOSED and stage["outcome"] == State.SKIPPED and stage["opened_at"] is None)
+
+
+def has_chores(stage: Mapping[str, Any]) -> int:
+    """How many kinds of things are left to do before it may be sealed."""
+    return (stage["todo"] is not None) + (stage["pruning"] is not None)
 
 
 def _left(stage: Mapping[str, Any]) -> int:

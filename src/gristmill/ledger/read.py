@@ -94,7 +94,7 @@ _RESULTS = (
     f" AND state IN ({State.COMPLETED:d}, {State.COMPLETED_WITH_ERRORS:d}) AND key {{}} :after ORDER BY key LIMIT :most"
 )
 _FIRST_RESULTS, _MORE_RESULTS = Sql(_RESULTS.format(">=")), Sql(_RESULTS.format(">"))
-_STAGE_IDS = Sql("SELECT name, id FROM gm_stage WHERE run_id = :run")
+_STAGE_IDS = Sql("SELECT name, coalesce(source_id, id) AS id FROM gm_stage WHERE run_id = :run")
 
 
 def results(ledger: Ledger, run: int, stage: str, page: int = 1000) -> Iterator[tuple[str, Any]]:
@@ -122,8 +122,8 @@ _RUN_COLUMNS = (
     f" r.created_at, r.started_at, r.finished_at{RUNS}"
 )
 _STAGES_OF = Sql(
-    f"SELECT {columns(schema.stage, 'g')}, q.name AS queue FROM gm_stage g JOIN gm_queue q ON q.id = g.queue_id"
-    " WHERE g.run_id {in ids}"
+    f"SELECT {columns(schema.stage, 'g')}, q.name AS queue, f.run_id AS taken_from FROM gm_stage g"
+    " JOIN gm_queue q ON q.id = g.queue_id LEFT JOIN gm_stage f ON f.id = g.source_id WHERE g.run_id {in ids}"
     " ORDER BY g.run_id, g.position"
 )
 _OPEN_PARTS = Sql(
@@ -131,7 +131,7 @@ _OPEN_PARTS = Sql(
     " WHERE run_id {in ids} AND parts_left > 0 GROUP BY stage_id"
 )
 _PLAIN_RESULTS = Sql(
-    "SELECT s.name, j.result FROM gm_job j JOIN gm_stage s ON s.id = j.stage_id"
+    "SELECT s.name, j.result FROM gm_stage s JOIN gm_job j ON j.stage_id = coalesce(s.source_id, s.id)"
     f" WHERE s.run_id = :run AND NOT s.each AND j.state IN ({', '.join(str(int(s)) for s in sorted(SUCCESS))})"
 )
 
@@ -196,6 +196,7 @@ def _stage(row: Any, parts: Any) -> Stage:
         items_with_parts=parts.items_with_parts if parts else 0,
         parts=int(parts.parts) if parts else 0,
         parts_left=int(parts.parts_left) if parts else 0,
+        taken_from=row.taken_from,
     )
 
 

@@ -152,7 +152,7 @@ def _wrong(tx: Tx, run: int, row: Any, stages: Sequence[dict[str, Any]]) -> tupl
         found += _held_up(tx, run, stages)
     if all(s["state"] == StageState.CLOSED for s in stages):
         found.append(Repair("end", f"run {run}", "every stage is closed"))
-    elif not found and all(_is_full(s) for s in stages):
+    elif not found and all(_is_full(s) and (row.stop is not None or not flow.has_chores(s)) for s in stages):
         found.append(Repair("move on", f"run {run}", "it is not over, but every job of it is"))
     return found, recounts
 
@@ -174,7 +174,7 @@ def _held_up(tx: Tx, run: int, stages: Sequence[dict[str, Any]]) -> Iterator[Rep
     """Stages that wait for something else than what is open before them."""
     left = {row.downstream_id: row.n for row in tx.all(_OPEN_BEFORE, run=run)}
     for stage in stages:
-        target, due = f"run {run} stage {stage['name']}", left.get(stage["id"], 0)
+        target, due = f"run {run} stage {stage['name']}", left.get(stage["id"], 0) + flow.has_chores(stage)
         if stage["waiting_for"] != due:
             yield Repair("wait", target, f"waiting_for {stage['waiting_for']} → {due}")
         if due == 0 and stage["state"] in (StageState.WAITING, StageState.OPEN):

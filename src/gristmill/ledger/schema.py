@@ -161,6 +161,10 @@ stage = Table(
     Column("cancelled", BigInteger, nullable=False, server_default=_ZERO),
     Column("opened_at", BigInteger),
     Column("closed_at", BigInteger),
+    Column("source_id", BigInteger),  # the stage of an earlier run that it stands for: its results are that one's
+    # What is left to do before it may be sealed, in batches; each counts in waiting_for like a stage before it.
+    Column("todo", Text),  # JSON: items to queue again, or to take over from an earlier run, and from which key on
+    Column("pruning", Text),  # items that are no longer emitted are to be skipped, from this key on
     UniqueConstraint("run_id", "name", name="gm_stage_once"),
     CheckConstraint("waiting_for >= 0", name="gm_stage_waiting_for"),
     CheckConstraint("completed + failed + skipped + cancelled <= total", name="gm_stage_sum"),
@@ -169,6 +173,12 @@ stage = Table(
         f"state <> {StageState.CLOSED:d} OR completed + failed + skipped + cancelled = total", name="gm_stage_closed"
     ),
     sqlite_autoincrement=True,  # as for runs
+)
+Index(
+    "gm_stage_chores",
+    stage.c.run_id,
+    sqlite_where=text("todo IS NOT NULL OR pruning IS NOT NULL"),
+    postgresql_where=text("todo IS NOT NULL OR pruning IS NOT NULL"),
 )
 
 edge = Table(
@@ -200,6 +210,7 @@ job = Table(
     Column("queue_id", Integer, nullable=False),
     Column("attempt", Integer, nullable=False, server_default=_ZERO),  # +1 at every claim, never lowered: the fence
     Column("parent_attempt", Integer),
+    Column("epoch", Integer),  # of its run, when it was last queued again by a retry of that; NULL: never
     Column("pool", SmallInteger, nullable=False),  # the kind of child it needs: 0 a process to itself, 1 an event loop
     Column("priority", SmallInteger, nullable=False),
     Column("state", SmallInteger, nullable=False),

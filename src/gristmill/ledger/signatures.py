@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from gristmill.ledger.choose import THERE
 from gristmill.ledger.read import attempt, conditions
 from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
-from gristmill.ledger.stop import audit, requeue_job
+from gristmill.ledger.stop import InClosedStage, audit, requeue_job
 from gristmill.ledger.store import Tx
 from gristmill.model import ErrorDetail, ErrorPlace, ErrorSubject, Signature
 
@@ -133,6 +134,7 @@ class Batch(NamedTuple):
 class Requeued(NamedTuple):
     queued: int
     refusals: list[str]
+    closed: Counter[int]  # jobs in closed stages, by run: these have to be retried
 
 
 def failed_jobs(tx: Tx, fingerprint: str, after: int, most: int) -> list[Batch]:
@@ -147,15 +149,18 @@ def failed_jobs(tx: Tx, fingerprint: str, after: int, most: int) -> list[Batch]:
 
 
 def requeue(tx: Tx, batch: Batch, *, by: str) -> Requeued:
-    """Requeues what can be; a job that cannot (its stage is closed) is left as it is, with the reason."""
+    """Requeues what can be; a job that cannot is left as it is, with the reason, or with its run if that can be retried."""
     flow.lock_runs(tx, batch.runs)  # all of them before the first job, and in their order
     refusals: list[str] = []
+    closed: Counter[int] = Counter()
     for job in batch.jobs:
         try:
             requeue_job(tx, job, by=by)
+        except InClosedStage as refused:
+            closed[refused.run] += 1
         except Refused as refused:
             refusals.append(str(refused))
-    return Requeued(len(batch.jobs) - len(refusals), refusals)
+    return Requeued(len(batch.jobs) - len(refusals) - closed.total(), refusals, closed)
 
 
 def record_retry(tx: Tx, fingerprint: str, queued: int, refused: int, *, by: str) -> None:

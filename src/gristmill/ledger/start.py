@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import orjson
 
 from gristmill.errors import Refused
 from gristmill.ledger import flow, parts
@@ -33,6 +36,16 @@ class PlannedStage(NamedTuple):
     need_count: int | None
     need_share: float | None
     upstreams: tuple[str, ...]
+
+
+class Part(NamedTuple):
+    """Only part of a pipeline: the stages that are run, and of the first of them perhaps only items with such keys.
+
+    The others stand for what the subject's last good run did.
+    """
+
+    stages: tuple[str, ...]
+    keys: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # globs, by stage
 
 
 class Started(NamedTuple):
@@ -78,13 +91,17 @@ _UPDATE_WAITING = Sql(
 )
 _ADD_STAGES = Sql(
     "INSERT INTO gm_stage (run_id, name, position, task_id, queue_id, pool, each, gate, need_count, need_share,"
-    f" waiting_for, state) SELECT :run, f.name, f.position, f.task, f.queue, f.pool, f.each, f.gate, f.count, f.share,"
-    f" f.waits, {StageState.WAITING:d} FROM {{rows f: name text, position smallint, task int, queue int, pool smallint,"
-    " each boolean, gate boolean, count int, share float8, waits smallint} RETURNING id, name"
+    " waiting_for, state, outcome, todo, closed_at) SELECT :run, f.name, f.position, f.task, f.queue, f.pool, f.each,"
+    " f.gate, f.count, f.share, f.waits, f.state, f.outcome, f.todo,"
+    f" CASE WHEN f.state = {StageState.CLOSED:d} THEN {{now}} END"
+    " FROM {rows f: name text, position smallint, task int, queue int, pool smallint, each boolean, gate boolean,"
+    " count int, share float8, waits smallint, state smallint, outcome smallint, todo text} RETURNING id, name"
 )
 _ADD_EDGES = Sql(
     "INSERT INTO gm_edge (upstream_id, downstream_id) SELECT f.up, f.down FROM {rows f: up bigint, down bigint}"
 )
+_PLAN_OF = Sql("SELECT name, state, todo FROM gm_stage WHERE run_id = :run ORDER BY position")
+_FORGET_PLAN = Sql("DELETE FROM gm_stage WHERE run_id = :run")
 _RAISE_RUN = Sql("UPDATE gm_run SET priority = :priority WHERE id = :run")
 _RAISE_JOBS = Sql(
     "UPDATE gm_job SET priority = :priority WHERE id {one_of SELECT id FROM gm_job"
@@ -94,7 +111,14 @@ _RAISE_JOBS = Sql(
 
 
 def start(
-    tx: Tx, pipeline: str, subject: str, args: str, priority: int, plan: Sequence[PlannedStage], if_active: IfActive
+    tx: Tx,
+    pipeline: str,
+    subject: str,
+    args: str,
+    priority: int,
+    plan: Sequence[PlannedStage],
+    if_active: IfActive,
+    part: Part | None = None,
 ) -> Started:
     """Starts a run, or does what `if_active` says. Partial unique indexes decide races, not what was read before."""
     tx.run(_ADD_SUBJECT, pipeline=pipeline, subject=subject)
@@ -103,7 +127,7 @@ def start(
     for _ in range(100):
         run = tx.value(_ADD_ACTIVE, state=int(State.QUEUED), **new)
         if run is not None:
-            _write_plan(tx, run, plan)
+            _write_plan(tx, run, plan, part)
             flow.begin(tx, run)
             return Started(run, created=True)
         active = tx.one(_ACTIVE, subject=number)
@@ -118,20 +142,44 @@ def start(
             return Started(active.id, created=False, raised=raised)
         waiting = tx.value(_UPDATE_WAITING, subject=number, priority=priority, args=args)
         if waiting is not None:
+            _widen(tx, waiting, plan, part)
             return Started(waiting, created=False)
         run = tx.value(_ADD_WAITING, state=int(State.WAITING), **new)
         if run is not None:
-            _write_plan(tx, run, plan)
+            _write_plan(tx, run, plan, part)
             return Started(run, created=True)
     raise Refused(f"{pipeline} {subject!r}: runs start and end too fast to join one; try again")
 
 
-def _write_plan(tx: Tx, run: int, plan: Sequence[PlannedStage]) -> None:
-    rows = [(*stage[:1], position, *stage[1:-1], len(stage.upstreams)) for position, stage in enumerate(plan)]
-    ids = {row.name: row.id for row in tx.all(_ADD_STAGES, run=run, f=rows)}
+def _write_plan(tx: Tx, run: int, plan: Sequence[PlannedStage], part: Part | None = None) -> None:
+    ids = {row.name: row.id for row in tx.all(_ADD_STAGES, run=run, f=_rows(plan, part))}
     edges = [(ids[upstream], ids[stage.name]) for stage in plan for upstream in stage.upstreams]
     if edges:
         tx.run(_ADD_EDGES, f=edges)
+
+
+def _rows(plan: Sequence[PlannedStage], part: Part | None) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for position, stage in enumerate(plan):
+        how = (stage.name, position, *stage[1:-1])
+        waits = len(stage.upstreams) if part is None else sum(up in part.stages for up in stage.upstreams)
+        if part is not None and stage.name not in part.stages:
+            rows.append((*how, waits, int(StageState.CLOSED), int(State.SKIPPED), None))
+            continue
+        # Items that come from a stage which is not run are those of the earlier run.
+        todo = None
+        if stage.each and part is not None and waits < len(stage.upstreams):
+            todo = orjson.dumps({"keys": part.keys.get(stage.name), "from": ""}).decode()
+        rows.append((*how, waits + (todo is not None), int(StageState.WAITING), None, todo))
+    return rows
+
+
+def _widen(tx: Tx, run: int, plan: Sequence[PlannedStage], part: Part | None) -> None:
+    """A waiting run is there for all who asked: if they want other parts, it is a whole one."""
+    wanted = [(row[0], row[-3], row[-1]) for row in _rows(plan, part)]
+    if wanted != tx.tuples(_PLAN_OF, run=run):
+        tx.run(_FORGET_PLAN, run=run)
+        _write_plan(tx, run, plan)
 
 
 def raise_jobs(tx: Tx, run: int, most: int = 2000) -> int:

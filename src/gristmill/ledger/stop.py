@@ -10,11 +10,21 @@ from sqlalchemy.exc import IntegrityError
 
 from gristmill.errors import NotFound, Refused
 from gristmill.ledger import done, flow, parents, parts
+from gristmill.ledger.chores import NOT_EMITTED
 from gristmill.ledger.claim import PART_OF
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.start import TWIN
 from gristmill.ledger.store import Tx
 from gristmill.states import TERMINAL, StageState, State, sources
+
+
+class InClosedStage(Refused):
+    """A job cannot simply be queued again: its stage is closed, so its run has to be retried for it."""
+
+    def __init__(self, job: int, run: int, stage: str, key: str) -> None:
+        super().__init__(f"job {job} is an item of stage {stage!r}, which is closed; retry its run: run retry {run}")
+        self.run, self.stage, self.key = run, stage, key
+
 
 _RUN = Sql("SELECT id, state, stop FROM gm_run WHERE id = :run")
 _STOPPING = Sql("SELECT id FROM gm_run WHERE stop IS NOT NULL AND finished_at IS NULL ORDER BY id")
@@ -28,7 +38,7 @@ _SWEEP = Sql(
     f" RETURNING stage_id, state, {PART_OF}, id, task_id"
 )
 _JOB = Sql(
-    "SELECT id, run_id, stage_id, state, run_at, queue_id, parts, parts_left, ends_as,"
+    "SELECT id, run_id, stage_id, key, state, error_class, run_at, queue_id, parts, parts_left, ends_as,"
     f" {PART_OF} AS part_of FROM gm_job WHERE id = :job"
 )
 _LOCK_JOB = Sql("SELECT state, stage_id, unique_name FROM gm_job WHERE id = :job {lock}")
@@ -45,11 +55,12 @@ _NOW = Sql(
     "UPDATE gm_job SET ready = {next}, run_at = NULL"
     f" WHERE id = :job AND state = {State.QUEUED:d} AND run_at IS NOT NULL RETURNING queue_id"
 )
+_REQUEUED_FROM = sources("requeue")
 _REQUEUE = Sql(
     f"UPDATE gm_job SET state = {State.QUEUED:d}, ready = {{next}}, errors = 0, crashes = 0, timeouts = 0, losses = 0,"
     " returns = 0, result = NULL, finished_at = NULL, alone = {false}, unique_key = unique_name, fingerprint = NULL,"
     " archived_at = NULL"
-    f" WHERE id = :job AND state IN ({', '.join(map(str, sources('requeue')))}) RETURNING queue_id"
+    f" WHERE id = :job AND state IN ({', '.join(map(str, _REQUEUED_FROM))}) RETURNING queue_id"
 )
 _EDITABLE = Sql("SELECT state, stage_id, attempt, args FROM gm_job WHERE id = :job {lock}")
 _EDIT = Sql("UPDATE gm_job SET args = :args WHERE id = :job")
@@ -66,7 +77,7 @@ _END_WAITING = Sql(
     f" finished_at = {{now}} WHERE id = :run AND state = {State.WAITING:d}"
 )
 _CLOSE_ALL = Sql(
-    f"UPDATE gm_stage SET state = {StageState.CLOSED:d}, outcome = {State.CANCELLED:d}, closed_at = {{now}}"
+    f"UPDATE gm_stage SET state = {StageState.CLOSED:d}, outcome = {State.CANCELLED:d}, closed_at = {{now}}, todo = NULL"
     " WHERE run_id = :run"
 )
 
@@ -175,12 +186,13 @@ def requeue_job(tx: Tx, job: int, *, by: str) -> None:
         run = flow.lock_runs(tx, [row.run_id]).get(row.run_id)
         if run is None:
             raise NotFound(f"there is no job {job}; its run was removed")
+        if run.stop is not None and run.state not in TERMINAL:
+            raise Refused(f"job {job}: its run {run.id} is being stopped; retry it when that is done")
+        if row.state == State.SKIPPED and row.error_class == NOT_EMITTED:
+            raise Refused(f"job {job} was dropped: what it came from was retried, and did not give it again")
         stage = None if row.part_of is not None else tx.one(_STAGE, stage=row.stage_id)
-        closed = row.part_of is None and (stage is None or stage.state == StageState.CLOSED)
-        if run.state in TERMINAL or run.stop is not None or closed:
-            raise Refused(
-                f"job {job} belongs to a stage that is closed; start a new run, or requeue items while their stage is open"
-            )
+        if stage is not None and row.state in _REQUEUED_FROM and stage.state in (StageState.CLOSED, StageState.WAITING):
+            raise InClosedStage(job, run.id, stage.name, row.key)
     part_of, has_parts = row.part_of, row.parts is not None
     if part_of is not None:
         parts.check_retry(tx, job, part_of)

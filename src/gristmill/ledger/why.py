@@ -41,6 +41,7 @@ class Stage(NamedTuple):
     left: int  # items that have not ended
     total: int
     after: tuple[str, ...]
+    unprepared: bool = False  # its items are still being queued, or dropped, in batches
 
 
 class Job(NamedTuple):
@@ -137,13 +138,19 @@ def _held(target: str, job: Job, holder: Holder) -> Why:
 def of_run(run: Run, now: int) -> Why:
     target = f"run {run.id}"
     if run.state in TERMINAL:
-        again = () if run.state in SUCCESS else ("start", run.pipeline, run.subject)
+        again = () if run.state in SUCCESS else ("run", "retry", str(run.id))
+        if again and not any(stage.total for stage in run.stages):
+            again = ("start", run.pipeline, run.subject)
         said = f"{target} ended {run.state.word} at {_time(run.finished_at)}{_after(': ', run.said)}"
         return _why(target, Reason.FINISHED, said, *again, at=run.finished_at)
     if run.behind is not None:
         said = f"{target} waits behind run {run.behind} of the same subject {run.subject!r}"
         return _why(target, Reason.BEHIND_RUN, said, "why", "run", str(run.behind))
     jobs = [*run.running, *run.queued]
+    unprepared = [stage.name for stage in run.stages if stage.unprepared]
+    if not jobs and unprepared and not run.stopping:
+        said = f"the items of stage {unprepared[0]!r} are not all queued yet: any worker goes on with that, in batches"
+        return _why(target, Reason.PREPARING, said, *(() if run.workers else ("up",)))
     if not jobs:
         said = f"{target} is not over, but no job of it is left to move it on"
         return _why(target, Reason.INCONSISTENT, said, "reconcile")
@@ -219,7 +226,7 @@ _WORKERS = Sql(
 )
 _HOLDERS = Sql("SELECT id, host, heartbeat_at FROM gm_worker WHERE id {in ids}")
 _JOBS = Sql(
-    f"SELECT {columns(schema.job, 'j')}, g.name AS stage, g.state AS stage_state, r.state AS run_state, r.stop,"
+    f"SELECT {columns(schema.job, 'j')}, g.name AS stage, r.state AS run_state, r.stop,"
     " t.name AS task, q.name AS queue, q.paused, p.id AS part_of, coalesce(p.ends_as, p.state) AS parent_state"
     " FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
     " LEFT JOIN gm_job p ON p.id = j.parent_id AND j.stage_id IS NULL"
@@ -309,10 +316,7 @@ class _Look:
         return [self._job(rows[number], holders) for number in ids if number in rows]
 
     def _job(self, row: Any, holders: dict[int, Any]) -> Job:
-        closed = row.run_id is not None and (
-            row.run_state in TERMINAL or row.stop is not None or row.stage_state == StageState.CLOSED
-        )
-        closed = closed or row.parent_state in TERMINAL
+        closed = (row.stop is not None and row.run_state not in TERMINAL) or row.parent_state in TERMINAL
         state = State(row.state)
         job = Job(
             id=row.id,
@@ -391,7 +395,15 @@ class _Look:
         for edge in self.tx.all(_EDGES, run=run):
             after[edge.downstream_id].append(edge.name)
         return [
-            Stage(row.name, bool(row.each), StageState(row.state), _left(row), row.total, tuple(after[row.id]))
+            Stage(
+                row.name,
+                bool(row.each),
+                StageState(row.state),
+                _left(row),
+                row.total,
+                tuple(after[row.id]),
+                row.todo is not None or row.pruning is not None,
+            )
             for row in rows
         ]
 

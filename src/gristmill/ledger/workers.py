@@ -55,9 +55,11 @@ _HELD = Sql(
 )
 _ASKED = Sql(
     "SELECT j.id FROM gm_job j LEFT JOIN gm_run r ON r.id = j.run_id LEFT JOIN gm_job p ON p.id = j.parent_id"
-    " AND j.stage_id IS NULL WHERE j.id {in ids} AND j.worker_id = :worker"
-    " AND (j.cancel OR r.stop IS NOT NULL OR p.ends_as IS NOT NULL)"
+    " AND j.stage_id IS NULL WHERE j.id {in ids}"
+    " AND ((j.worker_id = :worker AND (j.cancel OR r.stop IS NOT NULL OR p.ends_as IS NOT NULL))"
+    " OR (coalesce(j.worker_id, 0) <> :worker AND r.epoch > 1 AND NOT j.state {in done}))"
 )
+_DONE = (int(State.COMPLETED), int(State.COMPLETED_WITH_ERRORS))
 
 
 def register(tx: Tx, who: Registration, lease: int) -> int:
@@ -76,8 +78,11 @@ def heartbeat(tx: Tx, worker: int, lease: int) -> None:
 
 
 def asked_to_stop(tx: Tx, worker: int, held: Collection[int]) -> list[int]:
-    """Which of the jobs that a worker holds somebody wants stopped."""
-    return [row.id for row in tx.all(_ASKED, ids=list(held), worker=worker)] if held else []
+    """Which of the jobs that a worker holds somebody wants stopped, or has taken away from it by a retry of their run.
+
+    One that is done has ended itself, in a transaction of its own, and may go on to its end.
+    """
+    return [row.id for row in tx.all(_ASKED, ids=list(held), worker=worker, done=_DONE)] if held else []
 
 
 def leave(tx: Tx, worker: int) -> None:

@@ -5,24 +5,28 @@ With `dry_run` each is refused as it would be, changes nothing, and says what th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
+from glob import escape
 from typing import TYPE_CHECKING
 
 from gristmill.binding import check_key
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, Refused, did_you_mean
 from gristmill.mill.lazy import lazy
 from gristmill.mill.reading import Reading
 from gristmill.mill.values import checked_id, delay_of, labels_of, name_of, reason_of, who
-from gristmill.model import Job, RetriedError, Run, Subject
+from gristmill.model import Job, RetriedError, RetriedRun, Run, Subject
 from gristmill.pipeline import Pipeline, check_name
+from gristmill.states import State
 
 if TYPE_CHECKING:
     from gristmill import housekeeping
-    from gristmill.ledger import names, queues, signatures, stop, subjects
+    from gristmill.ledger import again, chores, names, queues, signatures, stop, subjects
 else:
     (housekeeping,) = lazy("gristmill", "housekeeping")
-    names, queues, signatures, stop, subjects = lazy("gristmill.ledger", "names", "queues", "signatures", "stop", "subjects")
+    again, chores, names, queues = lazy("gristmill.ledger", "again", "chores", "names", "queues")
+    signatures, stop, subjects = lazy("gristmill.ledger", "signatures", "stop", "subjects")
 
 _RETRY_BATCH = 500  # jobs that are requeued in one transaction: the runs of all of them are locked meanwhile
 
@@ -43,9 +47,54 @@ class Acting(Reading):
         return self.job(job)
 
     def retry_job(self, job: int, *, by: str | None = None, dry_run: bool = False) -> Job:
-        """Queues an ended job again with a fresh budget; one that waits for its retry runs now."""
-        self._act(dry_run, stop.requeue_job, checked_id(job, "job"), by=by or who())
+        """Queues an ended job again with a fresh budget; one that waits for its retry runs now.
+
+        If its stage is closed or its run has ended, that run is retried for it (see `retry_run`).
+        """
+        try:
+            self._act(dry_run, stop.requeue_job, checked_id(job, "job"), by=by or who())
+        except stop.InClosedStage as closed:
+            which = chores.Selection(key=escape(closed.key))
+            self._retry_run(closed.run, which, closed.stage, by=by or who(), dry_run=dry_run)
         return self.job(job)
+
+    def retry_run(
+        self,
+        run: int,
+        *,
+        failed: bool = False,
+        stage: str | None = None,
+        error: str | None = None,
+        key: str | None = None,
+        version: str | None = None,
+        by: str | None = None,
+        dry_run: bool = False,
+    ) -> RetriedRun:
+        """Queues items of a run again, ended or not; then what depends on them runs again, and nothing else.
+
+        Without conditions: the items that failed. Otherwise those that meet every condition, whatever became of them:
+        `failed`, of one `stage`, with this `error` (its fingerprint), with a `key` like this (a glob), done with this
+        `version` (what `ctx.skip_unchanged` was told).
+        """
+        only_failed = failed or error is not None or (stage, key, version) == (None, None, None)
+        states = (int(State.FAILED),) if only_failed else chores.Selection().states
+        selection = chores.Selection(states, error, key, version)
+        return self._retry_run(run, selection, stage, by=by or who(), dry_run=dry_run)
+
+    def _retry_run(self, run: int, selection: chores.Selection, stage: str | None, *, by: str, dry_run: bool) -> RetriedRun:
+        for _ in range(10):
+            if not dry_run:
+                housekeeping.carry_on(self.ledger, run)  # what an earlier retry has left, if its process died
+            chosen = self._read(again.choose, run, selection, stage)
+            try:
+                after = self._act(dry_run, again.retry, chosen, by=by)
+            except again.Changed:
+                continue
+            if not dry_run:
+                housekeeping.carry_on(self.ledger, run)
+            items = {name: {State(s).word: n for s, n in counts.items()} for name, counts in chosen.items.items()}
+            return RetriedRun(run, chosen.epoch + 1, items, tuple(after))
+        raise Refused(f"run {run} moves on too fast to choose items of it; try again")
 
     def forget(self, pipeline: Pipeline | str, subject: str, stage: str | None = None, *, by: str | None = None) -> int:
         """Forgets what was done before, so that the next run of a subject skips nothing as unchanged; says how much."""
@@ -55,15 +104,25 @@ class Acting(Reading):
         return self.ledger.do(stop.forget_done, flow.name, subject, stage, by=by or who())
 
     def retry_error(self, fingerprint: str, *, by: str | None = None, dry_run: bool = False) -> RetriedError:
-        """Queues all jobs again that are failed now by this error, batch by batch; says how many could not be."""
+        """Queues all jobs again that are failed now by this error, batch by batch; says how many could not be.
+
+        Where their stage is closed or their run has ended, that run is retried for them.
+        """
         self._read(signatures.check_known, fingerprint)
-        queued, refusals, after = 0, list[str](), 0
+        queued, refusals, after, closed = 0, list[str](), 0, Counter[int]()
         while batches := self._read(signatures.failed_jobs, fingerprint, after, _RETRY_BATCH):
             for batch in batches:
                 done = self._act(dry_run, signatures.requeue, batch, by=by or who())
                 queued += done.queued
                 refusals += done.refusals
+                closed += done.closed
             after = max(job for batch in batches for job in batch.jobs)
+        for run, jobs in closed.items():
+            try:
+                self.retry_run(run, error=fingerprint, by=by, dry_run=dry_run)
+                queued += jobs
+            except Refused as refused:
+                refusals += [str(refused)] * jobs
         if not dry_run:
             self.ledger.do(signatures.record_retry, fingerprint, queued, len(refusals), by=by or who())
         return RetriedError(fingerprint, queued, len(refusals), refusals[0] if refusals else None)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gristmill.binding import check_key, encode
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, NotFound, did_you_mean
 from gristmill.mill.base import Do
 from gristmill.mill.lazy import lazy
+from gristmill.mill.part_runs import Only, part_of
 from gristmill.mill.reading import Reading
 from gristmill.mill.values import arguments, choice, delay_of, moment, name_of
 from gristmill.model import Job, Priority, Run
@@ -41,9 +42,15 @@ class Asking(Reading):
         args: Mapping[str, Any] | None = None,
         priority: Priority | str = Priority.NORMAL,
         if_active: starting.IfActive | str = "join",
+        from_stage: Stage[Any, Any] | str | None = None,
+        only: Only | None = None,
         connection: Connection | None = None,
     ) -> Run:
         """Starts a run of a pipeline for a subject. With a run active: joins it, waits behind it, or refuses.
+
+        `from_stage`: only that one and what depends on it. `only`: only these stages; of the first, `{stage: glob}` takes
+        only the items with such keys. The other stages stand for the subject's last good run, whose arguments are those
+        of this run too, where none are given.
 
         With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
         """
@@ -51,7 +58,9 @@ class Asking(Reading):
             raise Invalid(f"{pipeline!r} is not a pipeline; give a Pipeline, or the name of one")
         flow = self.registry.pipeline(name_of(pipeline))
         check_key(subject, "subject")
-        text = encode(flow.check_args(arguments(args)), "the run's arguments")
+        part = part_of(flow, from_stage, only)
+        given = {**self._last_arguments(flow.name, subject), **arguments(args)} if part else arguments(args)
+        text = encode(flow.check_args(given), "the run's arguments")
         level = Priority.of(priority)
         do = self._doing(connection)
         started = do(
@@ -62,6 +71,7 @@ class Asking(Reading):
             int(level),
             self._plan(flow, do),
             choice(starting.IfActive, if_active, "if_active"),
+            None if part is None else starting.Part(*part),
         )
         if started.raised and level < Priority.LOW:
             while do(starting.raise_jobs, started.run_id):
@@ -70,7 +80,19 @@ class Asking(Reading):
         if args and not started.created and run.args != orjson.loads(text):
             words = "run %d of %s %r goes on with its own arguments; those given now are ignored"
             log.warning(words, run.id, flow.name, subject)
+        if part and not started.created and run.state != "waiting":
+            log.warning(
+                "run %d of %s %r is there already: which part was asked for now is ignored", run.id, flow.name, subject
+            )
         return Run(**{**vars(run), "created": started.created})
+
+    def _last_arguments(self, pipeline: str, subject: str) -> dict[str, Any]:
+        """Of the subject's last good run."""
+        try:
+            last = self.subject(pipeline, subject).last_good_run
+        except NotFound:
+            return {}
+        return {} if last is None else self.run(last).args
 
     def enqueue(
         self,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gristmill.errors import Invalid, did_you_mean
-from gristmill.mill.base import Base
+from gristmill.errors import Invalid, Refused, did_you_mean
 from gristmill.mill.lazy import lazy
+from gristmill.mill.reading import Reading
+from gristmill.model import Run
 from gristmill.settings import worker_settings
 
 if TYPE_CHECKING:
@@ -19,28 +20,42 @@ else:
     (names,) = lazy("gristmill.ledger", "names")
 
 
-class Working(Base):
+class Working(Reading):
     def work(
         self,
         until: Until = None,
         *,
+        run: Run | int | None = None,
         queues: Sequence[str] = (),
         tickers: Sequence[Callable[[float], float]] = (),
         **settings: Any,
     ) -> None:
         """A worker in this process. `until`: None works until stopped, "idle" until nothing is ready, "drained" until
-        nothing is queued or waits to be retried. Settings: see `gristmill.settings`."""
+        nothing is queued or waits to be retried. `run`: only jobs of that run, until it ends; others may work on it too.
+        Settings: see `gristmill.settings`."""
         if until not in (None, "idle", "drained"):
             raise Invalid(f"unknown until={until!r}{did_you_mean(str(until), ['idle', 'drained'])}")
-        self.worker(queues=queues, tickers=tickers, **settings).run(until)
+        if run is not None and until is not None:
+            raise Invalid("work on one run ends when that ends; leave out until=…")
+        if run is not None and self.run(run.id if isinstance(run, Run) else run).terminal:
+            return
+        self.worker(run=run, queues=queues, tickers=tickers, **settings).run(until)
 
     def worker(
-        self, *, queues: Sequence[str] = (), tickers: Sequence[Callable[[float], float]] = (), **settings: Any
+        self,
+        *,
+        run: Run | int | None = None,
+        queues: Sequence[str] = (),
+        tickers: Sequence[Callable[[float], float]] = (),
+        **settings: Any,
     ) -> supervisor.Worker:
+        number = run.id if isinstance(run, Run) else run
+        if number is not None and (found := self.run(number)).state == "waiting":
+            raise Refused(f"run {number} has not begun: {found.subject!r} has an active run, which comes first")
         chosen = worker_settings(**settings)
         if not self.registry.tasks:
             raise Invalid("this mill has no pipelines and no tasks, so there is nothing that it could work on")
         self._queue_ids = self.ledger.do(names.add_queues, self.registry.queues())
         for queue in queues:
             self._queue_id(queue)
-        return supervisor.Worker(self.ledger, self.delivery, self.registry.sources(), chosen, queues, tickers)
+        return supervisor.Worker(self.ledger, self.delivery, self.registry.sources(), chosen, queues, tickers, number)

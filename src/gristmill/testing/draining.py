@@ -22,9 +22,9 @@ from gristmill.execution.known import Knowledge, outcome_of, runs_of
 from gristmill.execution.parts import stage_row
 from gristmill.execution.room import ASYNC, SYNC
 from gristmill.execution.run import WRITTEN
-from gristmill.housekeeping import sweep_parts, sweep_run
+from gristmill.housekeeping import carry_on, sweep_parts, sweep_run
 from gristmill.identity import born, host
-from gristmill.ledger import names, parts, stop, workers
+from gristmill.ledger import chores, names, parts, stop, workers
 from gristmill.ledger.claim import Claimed, Kind, Lane, Taken, Want
 from gristmill.ledger.emit import Emission, Refusal
 from gristmill.ledger.exchange import Batch, exchange, refused
@@ -110,11 +110,13 @@ class _Drainer:
 
     def _sweep(self) -> None:
         with self._ledger.reading() as tx:
-            stopping, ending = stop.stopping_runs(tx), parts.ending(tx)
+            stopping, ending, unfinished = stop.stopping_runs(tx), parts.ending(tx), chores.pending(tx)
         for run in stopping:
             sweep_run(self._ledger, run)
         for job in ending:
             sweep_parts(self._ledger, job)
+        for run in unfinished:
+            carry_on(self._ledger, run)
 
     def _claim(self) -> Taken | None:
         """The next job: of the highest priority, of the first queue that has one."""

@@ -139,6 +139,7 @@ def upgrade() -> None:
         sa.Column("queue_id", sa.Integer(), nullable=False),
         sa.Column("attempt", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("parent_attempt", sa.Integer(), nullable=True),
+        sa.Column("epoch", sa.Integer(), nullable=True),
         sa.Column("pool", sa.SmallInteger(), nullable=False),
         sa.Column("priority", sa.SmallInteger(), nullable=False),
         sa.Column("state", sa.SmallInteger(), nullable=False),
@@ -403,6 +404,9 @@ def upgrade() -> None:
         sa.Column("cancelled", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("opened_at", sa.BigInteger(), nullable=True),
         sa.Column("closed_at", sa.BigInteger(), nullable=True),
+        sa.Column("source_id", sa.BigInteger(), nullable=True),
+        sa.Column("todo", sa.Text(), nullable=True),
+        sa.Column("pruning", sa.Text(), nullable=True),
         sa.CheckConstraint("completed + failed + skipped + cancelled <= total", name="gm_stage_sum"),
         sa.CheckConstraint("state <> 3 OR completed + failed + skipped + cancelled = total", name="gm_stage_closed"),
         sa.CheckConstraint("waiting_for >= 0", name="gm_stage_waiting_for"),
@@ -419,6 +423,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("run_id", "name", name="gm_stage_once"),
         sqlite_autoincrement=True,
+    )
+    op.create_index(
+        "gm_stage_chores",
+        "gm_stage",
+        ["run_id"],
+        sqlite_where=sa.text("todo IS NOT NULL OR pruning IS NOT NULL"),
+        postgresql_where=sa.text("todo IS NOT NULL OR pruning IS NOT NULL"),
     )
     op.create_table(
         "gm_done",
@@ -470,6 +481,12 @@ def downgrade() -> None:
     op.drop_table("gm_recovery")
     op.drop_table("gm_missed")
     op.drop_table("gm_done")
+    op.drop_index(
+        "gm_stage_chores",
+        table_name="gm_stage",
+        sqlite_where=sa.text("todo IS NOT NULL OR pruning IS NOT NULL"),
+        postgresql_where=sa.text("todo IS NOT NULL OR pruning IS NOT NULL"),
+    )
     op.drop_table("gm_stage")
     op.drop_index(
         "gm_run_stopping",

@@ -1,0 +1,234 @@
+"""What is done to the items of a stage in batches, before it may be sealed: a million rows are never one transaction.
+
+Each function does one batch under the lock of the run: the items of a window of keys. It says which states it took them
+from, for the counters, and at which key the next batch begins; None: that was the last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from gristmill.ledger import parents
+from gristmill.ledger.moment import Ended, moment
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.tx import Tx
+from gristmill.states import ACTIVE_RUN, SUCCESS, TERMINAL, State, sources
+
+BATCH = 2000  # items of one transaction
+NOT_EMITTED = "not_emitted"  # the class of an item that its producer, run again, did not give again
+_GLOB = "*?["
+_ANY = tuple(sorted(map(int, TERMINAL)))
+
+
+class Selection(NamedTuple):
+    """Which ended items to queue again: those that meet every condition."""
+
+    states: tuple[int, ...] = _ANY
+    error: str | None = None  # the fingerprint of the error that it failed with
+    key: str | None = None  # a glob
+    version: str | None = None  # what it was done with, as its function told `skip_unchanged`
+    cut_off: bool = False  # and whatever the end of a run that was stopped has cancelled
+
+    @property
+    def first(self) -> str:
+        """The keys that match are not before this one."""
+        key = "" if self.cut_off else self.key or ""
+        return key[: next((n for n, sign in enumerate(key) if sign in _GLOB), len(key))]
+
+    def matches(self, key: str, state: int, error: str | None, done: Collection[str]) -> bool:
+        if self.cut_off and state == State.CANCELLED:
+            return True
+        return (
+            state in self.states
+            and (self.error is None or error == self.error)
+            and (self.key is None or fnmatchcase(key, self.key))
+            and (self.version is None or key in done)
+        )
+
+
+class Batch(NamedTuple):
+    """What came of a batch: in which states its items were and are, and where the next begins."""
+
+    before: Mapping[int, int]
+    after: Mapping[int, int]
+    following: str | None
+
+
+# Of items just written PostgreSQL has no statistics yet: it takes them for a few, and would sort all of them each time.
+_IN_ORDER = Sql("SET LOCAL enable_bitmapscan = off")
+_WINDOW = Sql("SELECT key FROM gm_job WHERE stage_id = :stage AND key > :first ORDER BY key LIMIT 1 OFFSET :most")
+_IN_WINDOW = "j.stage_id = :stage AND j.key >= :first AND j.key < :last"
+_END = "\U0010ffff"  # after every key: a bound that may be missing would have each window read to the stage's end
+_EMITTED = f"NOT (j.state = {State.SKIPPED:d} AND coalesce(j.error_class, '') = '{NOT_EMITTED}')"
+_ENDED = (
+    "SELECT j.id, j.key, j.state, j.fingerprint, j.queue_id FROM gm_job j"
+    f" WHERE {_IN_WINDOW} AND j.state {{in states}} AND {_EMITTED}"
+)
+_LOOK, _ENDED_ITEMS = Sql(f"{_ENDED} ORDER BY j.key"), Sql(f"{_ENDED} ORDER BY j.id {{lock_j}}")
+_DONE_WITH = Sql(
+    "SELECT key FROM gm_done WHERE subject_id = :subject AND stage = :name AND key >= :first AND key < :last"
+    " AND run_id = :run"
+    " AND (fingerprint = :version OR fingerprint LIKE :ending ESCAPE '!')"
+)
+_FORGET = Sql(
+    "DELETE FROM gm_done WHERE subject_id = :subject AND stage = :name AND key IN (SELECT f.key FROM {rows f: key text})"
+)
+_AGAIN = (  # its result stays until the next: a function may find that nothing has changed
+    f"state = {State.QUEUED:d}, ready = {{next}}, run_at = NULL, worker_id = NULL, created_at = {{now}}, finished_at = NULL,"
+    " errors = 0, crashes = 0, timeouts = 0, losses = 0, returns = 0, alone = {false}, cancel = {false}, fingerprint = NULL,"
+    " archived_at = NULL, epoch = :epoch, priority = :priority"
+)
+_RERUN_FROM = ", ".join(map(str, sources("rerun")))
+_RERUN = Sql(f"UPDATE gm_job SET {_AGAIN} WHERE id {{in ids}} AND state IN ({_RERUN_FROM})")
+_BAD_PARTS = f"parent_id {{in ids}} AND stage_id IS NULL AND state IN ({State.FAILED:d}, {State.CANCELLED:d})"
+_FAILED_PARTS = Sql(f"SELECT parent_id, state, queue_id FROM gm_job WHERE {_BAD_PARTS} ORDER BY id {{lock}}")
+_RERUN_PARTS = Sql(f"UPDATE gm_job SET {_AGAIN} WHERE {_BAD_PARTS}")
+# A job never ends before its parts, nor is it taken from them: one that has some under way goes on as it is.
+_WHOLE = "(%sparts_left IS NULL OR %sparts_left = 0)"
+_RENEW = Sql(
+    f"UPDATE gm_job SET {_AGAIN}, args = f.args, error = NULL, error_class = NULL FROM {{rows f: job bigint, args text}}"
+    f" WHERE gm_job.id = f.job AND state IN ({_RERUN_FROM}, {State.QUEUED:d}) AND {_WHOLE % ('', '')}"
+)
+_STALE = Sql(
+    "SELECT j.id, j.state, j.task_id FROM gm_job j JOIN gm_job p ON p.id = j.parent_id"
+    f" WHERE {_IN_WINDOW} AND p.run_id = j.run_id AND p.epoch IS NOT NULL AND p.attempt <> j.parent_attempt"
+    f" AND p.state IN ({', '.join(str(int(state)) for state in sorted(SUCCESS))})"
+    f" AND {_EMITTED} AND {_WHOLE % ('j.', 'j.')} ORDER BY j.id {{lock_j}}"
+)
+_SKIP = Sql(  # a higher attempt: whatever came from it is stale too
+    f"UPDATE gm_job SET state = {State.SKIPPED:d}, attempt = attempt + 1, epoch = :epoch, ready = NULL, run_at = NULL,"
+    " worker_id = NULL, unique_key = NULL, cancel = {false}, result = NULL, fingerprint = NULL, finished_at = {now},"
+    f" error = 'no longer emitted', error_class = '{NOT_EMITTED}' WHERE id {{in ids}}"
+)
+_ITEMS_BEFORE = Sql(
+    "SELECT j.id, j.key, p.stage_id AS producer FROM gm_job j LEFT JOIN gm_job p ON p.id = j.parent_id"
+    f" WHERE {_IN_WINDOW} AND {_EMITTED} ORDER BY j.key"
+)
+_SAME = (  # what does not pass through here may be large
+    "INSERT INTO gm_job (run_id, stage_id, task_id, queue_id, pool, priority, key, args, parent_id, parent_attempt,"
+    " created_at, %s) SELECT :run, CAST(:stage AS bigint), :task, :queue, :pool, :priority, j.key, j.args, j.parent_id,"
+    " j.parent_attempt, {now}, %s FROM gm_job j WHERE j.id {in ids}"
+    " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING state, id"
+)
+_TO_DO = Sql(_SAME % ("state, ready", f"{State.QUEUED:d}, {{next}}"))
+_BAD = f"j.state IN ({State.FAILED:d}, {State.CANCELLED:d})"
+_AS_IT_IS = Sql(
+    _SAME
+    % (
+        "state, result, error, finished_at",
+        f"CASE WHEN {_BAD} THEN {State.SKIPPED:d} ELSE j.state END, j.result,"
+        f" CASE WHEN {_BAD} THEN 'not chosen; before: ' || coalesce(j.error, '') ELSE j.error END, {{now}}",
+    )
+)
+_PENDING = Sql(
+    "SELECT DISTINCT g.run_id FROM gm_stage g JOIN gm_run r ON r.id = g.run_id"
+    " WHERE (g.todo IS NOT NULL OR g.pruning IS NOT NULL) AND (g.todo IS NOT NULL OR g.waiting_for = 1)"
+    f" AND r.state IN ({', '.join(str(int(state)) for state in sorted(ACTIVE_RUN))}) AND r.stop IS NULL ORDER BY g.run_id"
+)
+
+
+def pending(tx: Tx) -> list[int]:
+    """Runs that have such a batch to do now."""
+    return [row.run_id for row in tx.all(_PENDING)]
+
+
+def requeue(
+    tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], chosen: Selection, first: str, most: int = BATCH
+) -> Batch:
+    """Queues the chosen items of a window again. What was chosen runs, whether or not it has changed."""
+    window, following = _window(tx, stage["id"], first, most)
+    rows = select(tx, run, stage, chosen, window, lock=True)
+    if rows:
+        tx.run(_FORGET, subject=run["subject_id"], name=stage["name"], f=[(row.key,) for row in rows])
+        rerun(tx, run, [row.id for row in rows])
+        for queue in {row.queue_id for row in rows}:
+            tx.ring(queue)
+    beyond = following is not None and not following.startswith(chosen.first)
+    return Batch(Counter(row.state for row in rows), {State.QUEUED: len(rows)}, None if beyond else following)
+
+
+def select(
+    tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], chosen: Selection, window: Mapping[str, Any], *, lock: bool
+) -> list[Any]:
+    states = {*chosen.states, *([State.CANCELLED] if chosen.cut_off else [])}
+    rows = tx.all(_ENDED_ITEMS if lock else _LOOK, states=sorted(states), **window)
+    done: set[str] = set()
+    if chosen.version is not None and rows:
+        which = {"version": chosen.version, "ending": f"%:{_like(chosen.version)}", "run": run["id"]}
+        place = {"subject": run["subject_id"], "name": stage["name"], "first": window["first"], "last": window["last"]}
+        done = {row.key for row in tx.all(_DONE_WITH, **which, **place)}
+    return [row for row in rows if chosen.matches(row.key, row.state, row.fingerprint, done)]
+
+
+def count(tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], chosen: Selection) -> Counter[int]:
+    """How many items of each state a selection would choose of a stage. Only looks."""
+    counts: Counter[int] = Counter()
+    first: str | None = chosen.first
+    while first is not None:
+        window, following = _window(tx, stage["id"], first, BATCH)
+        counts.update(row.state for row in select(tx, run, stage, chosen, window, lock=False))
+        first = following if following is not None and following.startswith(chosen.first) else None
+    return counts
+
+
+def rerun(tx: Tx, run: Mapping[str, Any], ids: Sequence[int]) -> None:
+    """Queues ended jobs of a run again, and with them their parts that failed."""
+    tx.run(_RERUN, ids=ids, epoch=run["epoch"], priority=run["priority"])
+    failed: dict[int, Counter[int]] = {}
+    for part in tx.all(_FAILED_PARTS, ids=ids):
+        failed.setdefault(part.parent_id, Counter())[part.state] += 1
+        tx.ring(part.queue_id)
+    for job, states in sorted(failed.items()):
+        parents.uncount(tx, job, states)
+    if failed:
+        tx.run(_RERUN_PARTS, ids=sorted(failed), epoch=run["epoch"], priority=run["priority"])
+
+
+def renew(tx: Tx, epoch: int, priority: int, rows: Sequence[tuple[int, str | None]]) -> None:
+    """Queues items again with other arguments. An attempt that is under way is not theirs any more."""
+    tx.run(_RENEW, epoch=epoch, priority=priority, f=rows)
+
+
+def prune(tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], first: str, most: int = BATCH) -> Batch:
+    """Skips the items of a window whose producer was run again, succeeded, and did not give them again."""
+    window, following = _window(tx, stage["id"], first, most)
+    rows = tx.all(_STALE, **window)
+    if rows:
+        tx.run(_SKIP, ids=[row.id for row in rows], epoch=run["epoch"])
+        moment(tx, [Ended(row.id, row.task_id) for row in rows])
+    return Batch(Counter(row.state for row in rows), {State.SKIPPED: len(rows)}, following)
+
+
+def take_over(tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], todo: Mapping[str, Any], most: int = BATCH) -> Batch:
+    """Adds the items that a stage had in an earlier run: those that do not come from a stage which is run here too.
+
+    If only some keys are wanted, the others are here as they were, with their results.
+    """
+    window, following = _window(tx, todo["source"], todo["from"], most)
+    own, globs = set(todo["own"]), todo["keys"]
+    rows = [row for row in tx.all(_ITEMS_BEFORE, **window) if row.producer not in own]
+    wanted = [row.id for row in rows if globs is None or any(fnmatchcase(row.key, glob) for glob in globs)]
+    others = sorted({row.id for row in rows} - set(wanted))
+    how = {"run": run["id"], "stage": stage["id"], "priority": run["priority"]}
+    how |= {"task": stage["task_id"], "queue": stage["queue_id"], "pool": stage["pool"]}
+    added = tx.tuples(_TO_DO, ids=wanted, **how) if wanted else []
+    if added:
+        tx.ring(stage["queue_id"])
+    ended = tx.tuples(_AS_IT_IS, ids=others, **how) if others else []
+    moment(tx, [Ended(job, stage["task_id"]) for _, job in ended])
+    return Batch({}, Counter(state for state, _ in added + ended), following)
+
+
+def _window(tx: Tx, stage: int, first: str, most: int) -> tuple[dict[str, Any], str | None]:
+    """The items of a stage from a key on, as many as a batch has; and the key after these."""
+    if tx.dialect == "postgresql":
+        tx.run(_IN_ORDER)
+    following: str | None = tx.value(_WINDOW, stage=stage, first=first, most=most)
+    return {"stage": stage, "first": first, "last": following or _END}, following
+
+
+def _like(text: str) -> str:
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")

@@ -1,0 +1,298 @@
+"""Part runs: some stages are run, the others stand for the subject's last good run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gristmill import Invalid
+from gristmill.errors import Refused
+from gristmill.ledger import chores
+from gristmill.ledger.emit import Item
+from gristmill.ledger.finish import Verdict
+from gristmill.model import Run
+from tests.ledger import invariants
+from tests.ledger.conftest import Open
+from tests.ledger.play import Play, each, gate, plan, step
+from tests.ledger.test_again import small_batches
+
+__all__ = ["small_batches"]
+
+SITE = plan("site", find=step(), page=each("find"), ok=gate("page"), total=step("page"), publish=step("total"))
+TWO = plan("two", a=step(), b=step(), both=each("a", "b"), deep=each("both", need=0), end=step("deep", need=0))
+
+
+def good(play: Play, pipeline: str = "site", **items: list[str]) -> Run:
+    """A run that ended well."""
+    run = play.mill.start(pipeline, "s")
+    play.drain(items=items or {"find": ["a", "b", "c"]})
+    assert play.run(run).state == "completed"
+    play.ran.clear()
+    return run
+
+
+def ran(play: Play, **part: Any) -> list[str]:
+    """What a part run runs, until it ends well."""
+    run = play.mill.start("site", "s", **part)
+    play.drain()
+    assert play.run(run).state == "completed"
+    return play.ran
+
+
+def test_from_a_stage_on(opened: Open) -> None:
+    play = opened(SITE)
+    before = good(play)
+    run = play.mill.start("site", "s", from_stage="page")
+    assert play.stage_states(run.id) == {
+        "find": "closed",
+        "page": "sealed",
+        **dict.fromkeys(["ok", "total", "publish"], "waiting"),
+    }
+    play.drain()
+    assert play.ran == ["page/a", "page/b", "page/c", "ok", "total", "publish"]
+    over = play.run(run)
+    assert (over.state, over.stage("find").outcome, over.stage("find").taken_from) == ("completed", "skipped", before.id)
+    assert over.stage("page").taken_from is None
+
+
+def test_from_a_plain_stage_on(opened: Open) -> None:
+    play = opened(SITE)
+    good(play)
+    assert ran(play, from_stage="total") == ["total", "publish"]
+
+
+def test_only_some_stages(opened: Open) -> None:
+    play = opened(SITE)
+    good(play)
+    assert ran(play, only="total") == ["total"]
+    play.ran.clear()
+    assert ran(play, only=["page", "publish"]) == ["page/a", "page/b", "page/c", "publish"]
+    play.ran.clear()
+    assert ran(play, from_stage="page", only=["page"]) == ["page/a", "page/b", "page/c"]
+
+
+def test_only_some_items_of_the_first_stage(opened: Open) -> None:
+    play = opened(SITE)
+    good(play)
+    assert ran(play, from_stage="page", only={"page": "b"}) == ["page/b"]
+    play.ran.clear()
+    assert ran(play, only={"page": ["[ac]", "x*"], "total": None}) == ["page/a", "page/c", "total"]
+
+
+def test_the_items_that_were_not_chosen_are_there_as_they_were(opened: Open) -> None:
+    """Or what is computed from them next would be of a few only."""
+    play = opened(SITE)
+    play.mill.start("site", "s")
+    player = play.player()
+    play.turn(player, {"find": ["a", "b", "c", "d"]}, {})
+    for job, verdict in zip(player.take(), ("completed", "completed", "permanent", "skipped"), strict=True):
+        player.end(job, Verdict(verdict), result=f'"{job.key}1"', reason="so it was")
+    play.drain(player)
+    part = play.mill.start("site", "s", only={"page": "b", "total": None})
+    assert play.run(part).state == "in_progress"
+    (job,) = player.take()
+    player.complete(job, result='"b2"')
+    play.drain(player)
+    assert dict(play.mill.results(part.id, "page")) == {"a": "a1", "b": "b2"}
+    assert play.counters(part.id, "page") == (4, 2, 0, 2, 0)
+    assert {job.key: job.error for job in play.mill.jobs(run=part.id, stage="page")} == {
+        "a": None,
+        "b": None,
+        "c": "not chosen; before: so it was",
+        "d": "so it was",
+    }
+    later = play.mill.start("site", "s", from_stage="total")
+    assert dict(play.mill.results(later.id, "page")) == {"a": "a1", "b": "b2"}
+
+
+def test_results_are_those_of_the_run_that_is_stood_on(opened: Open) -> None:
+    play = opened(SITE)
+    run = play.mill.start("site", "s")
+    player = play.player()
+    find = player.take_one()
+    player.emit(find, Item("a", '{"n":1}'), Item("b", None))
+    player.complete(find, result='"found"')
+    player.complete(*player.take(), result='"read"')
+    play.drain(player)
+    part = play.mill.start("site", "s", from_stage="total")
+    play.drain(player)
+    assert dict(play.mill.results(part.id, "page")) == {"a": "read", "b": "read"}
+    assert play.run(part).result("find") == "found"
+    third = play.mill.start("site", "s", from_stage="publish")  # stands on the second, and through it on the first
+    play.drain(player)
+    assert play.run(third).stage("page").taken_from == run.id
+    assert play.run(third).stage("total").taken_from == part.id
+    assert dict(play.mill.results(third.id, "page")) == {"a": "read", "b": "read"}
+    fourth = play.mill.start("site", "s", from_stage="page")
+    assert {job.key: job.args for job in play.mill.jobs(run=fourth.id)} == {"a": {"n": 1}, "b": None}
+
+
+def test_the_last_good_run_counts_and_not_a_later_bad_one(opened: Open) -> None:
+    play = opened(SITE)
+    first = good(play)
+    play.mill.start("site", "s")
+    play.drain(items={"find": ["x"]}, verdicts={"page": Verdict.PERMANENT})
+    run = play.mill.start("site", "s", from_stage="total")
+    assert play.run(run).stage("page").taken_from == first.id
+
+
+def test_without_a_good_run_there_is_nothing_to_stand_on(opened: Open) -> None:
+    play = opened(SITE)
+    before = invariants.snapshot(play.ledger)
+    with pytest.raises(Refused, match="stage 'find' cannot be taken from an earlier run: no run of this subject ended well"):
+        play.mill.start("site", "s", from_stage="page")
+    assert {**invariants.snapshot(play.ledger), "gm_queue": [], "gm_task": []} == {**before, "gm_queue": [], "gm_task": []}
+    assert ran(play, only=["find"]) == ["find"]  # what needs nothing before it
+
+
+def test_a_stage_that_the_last_good_run_did_not_have(opened: Open) -> None:
+    play = opened(plan("site", find=step(), total=step("find")))
+    play.mill.start("site", "s")
+    play.drain()
+    newer = opened(SITE)
+    with pytest.raises(Refused, match="the last good run of this subject did not have it"):
+        newer.mill.start("site", "s", from_stage="total")
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"from_stage": "pages"}, "has no stage 'pages'; did you mean 'page'"),
+        ({"only": ["totl"]}, "has no stage 'totl'; did you mean 'total'"),
+        ({"only": []}, "names no stage"),
+        ({"from_stage": "total", "only": "page"}, "stage 'page' does not come after 'total'"),
+        ({"only": {"total": "a*"}}, "stage 'total' has one job and no items"),
+        ({"only": {"find": None, "page": "a*"}}, "gets its items from 'find', which is run too"),
+        ({"from_stage": 7}, "7 is not a stage"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(opened: Open, part: dict[str, Any], message: str) -> None:
+    play = opened(SITE)
+    with pytest.raises(Invalid, match=message):
+        play.mill.start("site", "s", **part)
+
+
+def test_keys_that_nothing_has_are_refused(opened: Open) -> None:
+    play = opened(SITE)
+    good(play)
+    with pytest.raises(Refused, match="no item that stage 'page' had in the last good run has a key like 'x"):
+        play.mill.start("site", "s", only={"page": "x*"})
+    assert len(play.mill.runs()) == 1
+
+
+def test_a_stage_gets_items_from_both_a_stage_that_runs_and_one_that_does_not(opened: Open) -> None:
+    play = opened(TWO)
+    good(play, "two", a=["a1", "a2"], b=["b1", "b2"])
+    for _ in range(2):  # the second stands on the first, whose items from b are themselves taken over
+        play.ran.clear()
+        run = play.mill.start("two", "s", from_stage="a")
+        play.drain(items={"a": ["a2", "a3"]})
+        assert play.run(run).state == "completed"
+        assert sorted(play.ran) == ["a", "both/a2", "both/a3", "both/b1", "both/b2", "end"]
+
+
+def test_a_part_run_that_waits_stands_on_what_is_good_when_it_begins(opened: Open) -> None:
+    play = opened(SITE)
+    first = play.mill.start("site", "s")
+    waiting = play.mill.start("site", "s", from_stage="total", if_active="wait")
+    assert play.run(waiting).state == "waiting"
+    play.drain(items={"find": ["a"]})
+    assert play.ran == ["find", "page/a", "ok", "total", "publish", "total", "publish"]
+    assert play.run(waiting).stage("page").taken_from == first.id
+
+
+def test_a_part_run_that_waits_for_a_run_which_fails_has_nothing_to_stand_on(opened: Open) -> None:
+    play = opened(SITE)
+    play.mill.start("site", "s")
+    waiting = play.mill.start("site", "s", from_stage="page", if_active="wait")
+    play.drain(verdicts={"find": Verdict.PERMANENT})
+    over = play.run(waiting)
+    assert over.state == "failed"
+    assert over.error is not None
+    assert "no run of this subject ended well" in over.error
+    cancelled = play.mill.start("site", "s")
+    play.mill.cancel_run(play.mill.start("site", "s", from_stage="page", if_active="wait").id)
+    play.mill.cancel_run(cancelled.id)
+
+
+def test_a_waiting_run_is_a_whole_one_if_parts_differ(opened: Open) -> None:
+    play = opened(SITE)
+    good(play)
+    play.mill.start("site", "s")
+    waiting = play.mill.start("site", "s", from_stage="total", if_active="wait")
+    assert play.mill.start("site", "s", from_stage="total", if_active="wait").id == waiting.id
+    assert play.stage_states(waiting.id)["page"] == "closed"
+    assert play.mill.start("site", "s", from_stage="publish", if_active="wait").id == waiting.id
+    assert set(play.stage_states(waiting.id).values()) == {"waiting"}
+    play.drain(items={"find": ["a"]})
+    assert play.run(waiting).stage("page").completed == 1
+
+
+def test_a_part_run_can_be_retried(opened: Open) -> None:
+    play = opened(SITE)
+    good(play)
+    run = play.mill.start("site", "s", from_stage="page")
+    play.drain(verdicts={"page/b": Verdict.PERMANENT})
+    play.ran.clear()
+    play.retry(run)
+    play.drain()
+    assert play.ran == ["page/b", "ok", "total", "publish"]
+    assert (play.run(run).state, play.run(run).stage("find").outcome) == ("completed", "skipped")
+
+
+def test_arguments_are_those_of_the_last_good_run_unless_given(opened: Open) -> None:
+    from gristmill import Context, Pipeline
+
+    pipeline = Pipeline("args")
+
+    @pipeline.stage
+    def find(ctx: Context, folder: str) -> None: ...
+
+    @pipeline.stage(after=find)
+    def total(ctx: Context, folder: str, deep: bool = False) -> None: ...
+
+    play = opened(pipeline)
+    play.mill.start("args", "s", args={"folder": "texts"})
+    play.drain()
+    assert play.mill.start("args", "s", from_stage=total, args={"deep": True}).args == {"folder": "texts", "deep": True}
+    play.drain()
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_many_items_are_taken_over_in_batches(opened: Open) -> None:
+    play = opened(SITE)
+    keys = [f"{n:02}" for n in range(30)]
+    good(play, find=keys)
+    run = play.mill.start("site", "s", from_stage="page")  # and here its process dies
+    assert 0 < play.run(run).stage("page").total < 30
+    player = play.player()
+    play.turn(player, {}, {})
+    assert play.stage_states(run.id)["page"] == "open"
+    invariants.check(play.ledger)
+    with play.ledger.reading() as tx:
+        assert chores.pending(tx) == [run.id]
+    play.drain(player)
+    assert play.run(run).stage("page").completed == 30
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_part_run_that_was_cancelled_before_all_items_were_there_can_be_retried(opened: Open) -> None:
+    play = opened(SITE)
+    good(play, find=[f"{n:02}" for n in range(30)])
+    run = play.mill.start("site", "s", from_stage="page")
+    play.mill.cancel_run(run.id)
+    assert play.run(run).state == "cancelled"
+    play.retry(run)
+    play.drain()
+    assert (play.run(run).state, play.run(run).stage("page").completed) == ("completed", 30)
+
+
+def test_a_part_run_in_the_callers_transaction(opened: Open) -> None:
+    play = opened(SITE)
+    good(play)
+    with play.mill.transaction() as connection:
+        run = play.mill.start("site", "s", from_stage="page", connection=connection)
+    play.drain()
+    assert play.run(run).state == "completed"
+    assert play.ran == ["page/a", "page/b", "page/c", "ok", "total", "publish"]

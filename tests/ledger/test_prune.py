@@ -14,8 +14,9 @@ from gristmill.ledger.finish import Verdict
 from gristmill.model import Pruned
 from gristmill.pipeline import Pipeline
 from gristmill.pruner import Pruner
+from gristmill.retention import rules
 from tests.ledger.conftest import Open
-from tests.ledger.play import Play, nothing, solo
+from tests.ledger.play import Play, each, nothing, plan, solo, step
 
 DAY = 86_400
 GOOD, BAD = Verdict.COMPLETED, Verdict.PERMANENT
@@ -80,6 +81,21 @@ def test_the_last_run_and_the_last_good_run_of_a_subject_stay(opened: Open) -> N
     assert left(play) == [runs[1], runs[3]]
     subject = play.mill.subject("kept", "s")
     assert (subject.last_good_run, subject.last_run) == (runs[1], runs[3])
+
+
+def test_a_run_stays_while_a_later_one_has_stages_from_it(opened: Open) -> None:
+    play = opened(plan("site", find=step(), page=each("find"), total=step("page")))
+    play.mill.registry.pipelines["site"].keep = rules(Retention(count=0), "site")
+    whole = play.mill.start("site", "s").id
+    play.drain(items={"find": ["a"]})
+    part = play.mill.start("site", "s", from_stage="total").id
+    play.drain()
+    assert play.mill.prune() == Pruned(0, 0)
+    assert left(play) == [whole, part]
+    play.mill.delete_runs(ids=[part])
+    play.mill.start("site", "s")
+    play.drain(items={"find": ["a"]})
+    assert play.mill.prune() == Pruned(1, 3)
 
 
 def test_states_have_rules_of_their_own(opened: Open) -> None:

@@ -13,6 +13,7 @@ import orjson
 from gristmill.errors import NotFound, Refused
 from gristmill.ledger import remove
 from gristmill.ledger.read import now
+from gristmill.ledger.remove import STANDS_ON
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit
 from gristmill.ledger.store import Tx
@@ -23,7 +24,8 @@ _RUNS = Sql(
     "SELECT o.id, o.jobs FROM (SELECT r.id, r.finished_at, s.last_run_id, s.last_good_run_id,"
     " (SELECT CAST(coalesce(sum(total), 0) AS bigint) FROM gm_stage WHERE run_id = r.id) AS jobs,"
     " row_number() OVER (PARTITION BY r.subject_id ORDER BY r.id DESC) AS place FROM gm_run r"
-    " JOIN gm_subject s ON s.id = r.subject_id WHERE r.pipeline = :pipeline AND r.state {in states}) AS o"
+    " JOIN gm_subject s ON s.id = r.subject_id WHERE r.pipeline = :pipeline AND r.state {in states}"
+    f" AND NOT {STANDS_ON}) AS o"
     " WHERE o.id > :after AND (o.finished_at <= {now} - CAST(:age AS bigint) OR o.place > CAST(:count AS bigint))"
     " AND o.id <> coalesce(o.last_run_id, 0) AND o.id <> coalesce(o.last_good_run_id, 0) ORDER BY o.id LIMIT :most"
 )
@@ -60,7 +62,7 @@ class Old(NamedTuple):
 
 
 def old_runs(tx: Tx, pipeline: str, rule: Rule, after: int, most: int) -> list[Old]:
-    """Ended runs that a rule does not keep, by id; never a subject's last one, nor its last good one."""
+    """Ended runs that a rule does not keep, by id; never one that is needed (see `remove_run`)."""
     how = {"pipeline": pipeline, "states": rule.states, "age": rule.age, "count": rule.most}
     return [Old(*row) for row in tx.tuples(_RUNS, after=after, most=most, **how)]
 
@@ -117,7 +119,7 @@ class Record(NamedTuple):
 def prune_run(tx: Tx, run: int, record: Record, *, by: str) -> Record:
     """Removes a run, unless it is its subject's last one by now, was retried, or is gone."""
     try:
-        jobs = remove.remove_run(tx, run, spare_last=True)
+        jobs = remove.remove_run(tx, run, spare=True)
     except (NotFound, Refused):
         return record
     return record if jobs is None else _write(tx, record, 1, jobs, by)

@@ -19,11 +19,15 @@ from gristmill.states import TERMINAL, State
 BATCH = 500  # jobs that are deleted in one transaction
 HIDDEN = 0  # the stage, never there, that a deleted job waits in while SQLite would give its number again
 
+STANDS_ON = (
+    "EXISTS (SELECT 1 FROM gm_stage mine JOIN gm_stage theirs ON theirs.source_id = mine.id WHERE mine.run_id = r.id)"
+)
 _JOBS_OF = Sql("SELECT CAST(coalesce(sum(total), 0) AS bigint) FROM gm_stage WHERE run_id = :run")
 _STAGES_OF = Sql("SELECT id FROM gm_stage WHERE run_id = :run ORDER BY id")
 _REMEMBER = Sql(
     "INSERT INTO gm_removal (stage_id) SELECT f.stage FROM {rows f: stage bigint} WHERE true ON CONFLICT DO NOTHING"
 )
+_STANDS_ON = Sql(f"SELECT {STANDS_ON} FROM gm_run r WHERE r.id = :run")
 _DELETE_RUN = Sql("DELETE FROM gm_run WHERE id = :run")  # stages and edges go with it
 _SUBJECT = Sql("SELECT id, last_run_id, last_good_run_id FROM gm_subject WHERE id = :subject {lock}")
 _LAST = Sql(
@@ -59,15 +63,16 @@ _DELETE_ATTEMPTS = Sql("DELETE FROM gm_attempt WHERE job_id {in ids}")
 _DELETE_JOBS = Sql("DELETE FROM gm_job WHERE id {in ids}")
 
 
-def remove_run(tx: Tx, run: int, *, spare_last: bool = False) -> int | None:
-    """Removes an ended run; says how many jobs go with it. `spare_last`: None if it is its subject's last (good) one."""
+def remove_run(tx: Tx, run: int, *, spare: bool = False) -> int | None:
+    """Removes an ended run; says how many jobs go with it. `spare`: None if others need it, as its subject's
+    last (good) one, or for stages that a later run did not run itself."""
     row = flow.lock_runs(tx, [run]).get(run)
     if row is None:
         raise NotFound(f"there is no run {run}")
     if row.state not in TERMINAL:
         raise Refused(f"run {run} is {State(row.state).word}; only a run that has ended can be removed: cancel it first")
     subject = tx.one(_SUBJECT, subject=row.subject_id)
-    if spare_last and run in (subject.last_run_id, subject.last_good_run_id):
+    if spare and (run in (subject.last_run_id, subject.last_good_run_id) or tx.value(_STANDS_ON, run=run)):
         return None
     jobs: int = tx.value(_JOBS_OF, run=run)
     stages = [stage.id for stage in tx.all(_STAGES_OF, run=run)]

@@ -175,6 +175,12 @@ stage = Table(
     sqlite_autoincrement=True,  # as for runs
 )
 Index(
+    "gm_stage_source",
+    stage.c.source_id,
+    sqlite_where=stage.c.source_id.is_not(None),
+    postgresql_where=stage.c.source_id.is_not(None),
+)
+Index(
     "gm_stage_chores",
     stage.c.run_id,
     sqlite_where=text("todo IS NOT NULL OR pruning IS NOT NULL"),

@@ -425,6 +425,13 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index(
+        "gm_stage_source",
+        "gm_stage",
+        ["source_id"],
+        sqlite_where=sa.text("source_id IS NOT NULL"),
+        postgresql_where=sa.text("source_id IS NOT NULL"),
+    )
+    op.create_index(
         "gm_stage_chores",
         "gm_stage",
         ["run_id"],
@@ -481,6 +488,12 @@ def downgrade() -> None:
     op.drop_table("gm_recovery")
     op.drop_table("gm_missed")
     op.drop_table("gm_done")
+    op.drop_index(
+        "gm_stage_source",
+        table_name="gm_stage",
+        sqlite_where=sa.text("source_id IS NOT NULL"),
+        postgresql_where=sa.text("source_id IS NOT NULL"),
+    )
     op.drop_index(
         "gm_stage_chores",
         table_name="gm_stage",

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gristmill.errors import AppError
-from gristmill.pipeline import Registry, parts_of
+from gristmill.registry import Registry, pieces_of
 
 importing = False  # a child is importing its application just now
 
@@ -32,8 +32,8 @@ def load_sources(sources: Iterable[str]) -> Registry:
     for source in sources:
         kind, _, name = source.partition(":")
         module = load_file(Path(name)) if kind == "file" else importlib.import_module(name)
-        for part in parts_of(vars(module)):
-            registry.add(part)
+        for piece in pieces_of(vars(module)):
+            registry.add(piece)
     return registry
 
 

@@ -27,7 +27,7 @@ def load_for_child(sources: Iterable[str]) -> Registry:
 
 
 def load_sources(sources: Iterable[str]) -> Registry:
-    """A registry of all pipelines and tasks at the top level of `module:NAME` and `file:PATH` sources."""
+    """A registry of all that is an application's at the top level of `module:NAME` and `file:PATH` sources."""
     registry = Registry()
     for source in sources:
         kind, _, name = source.partition(":")

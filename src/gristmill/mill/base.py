@@ -1,4 +1,4 @@
-"""What the parts of the facade share: the ledger, the application, and how verbs and looks are run."""
+"""What all of the facade shares: the ledger, the application, and how verbs and looks are run."""
 
 from __future__ import annotations
 

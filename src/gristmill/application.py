@@ -1,4 +1,4 @@
-"""What an application brings besides pipelines and tasks: its own tables, and what it knows to be wrong."""
+"""What an application brings besides pipelines and tasks: its tables, SQL for the ends of its jobs, checks of its own."""
 
 from __future__ import annotations
 

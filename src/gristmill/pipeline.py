@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
-from gristmill.application import Check, Migrations, statements_of
+from gristmill.application import statements_of
 from gristmill.binding import Parameters
 from gristmill.errors import Invalid, did_you_mean
-from gristmill.need import Need as Need
+from gristmill.need import Need
 from gristmill.retention import Keep, rules
 from gristmill.retry import Retries
 from gristmill.settings import DEFAULT_QUEUE, NAME_LIMIT
@@ -407,100 +406,3 @@ def task(fn: Callable[..., Any] | None = None, /, *, name: str | None = None, **
         return made
 
     return decorate if fn is None else decorate(fn)
-
-
-Piece = Pipeline | Task[Any, Any] | Migrations | Check
-
-
-class Registry:
-    """What an application offers: its pipelines and tasks by name, former names included; its own tables."""
-
-    def __init__(self, *parts: Piece) -> None:
-        self.pipelines: dict[str, Pipeline] = {}
-        self.tasks: dict[str, Task[Any, Any]] = {}
-        self.migrations: dict[str, Migrations] = {}
-        self.checks: dict[str, Check] = {}
-        for part in parts:
-            self.add(part)
-
-    def add(self, part: Piece) -> None:
-        if isinstance(part, Pipeline):
-            self._put(self.pipelines, part.name, part, "pipeline")
-            for stage in part.ordered():
-                self._put_task(stage)
-        elif isinstance(part, Part):
-            self.add(part.of)
-        elif isinstance(part, Stage):
-            self.add(part.pipeline)
-        elif isinstance(part, Task):
-            self._put_task(part)
-        elif isinstance(part, Migrations):
-            self._put(self.migrations, part.name, part, "folders of migration")
-        elif isinstance(part, Check):
-            self._put(self.checks, part.name, part, "check")
-        else:
-            raise Invalid(f"an application is made of pipelines and tasks, not of {part!r}")
-
-    def parts(self) -> list[Piece]:
-        return [*self.pipelines.values(), *self.tasks.values(), *self.migrations.values(), *self.checks.values()]
-
-    def own(self) -> list[Migrations]:
-        """The histories of its own tables."""
-        return list(self.migrations.values())
-
-    def _put_task(self, task: Task[Any, Any]) -> None:
-        for name in (task.name, *task.formerly):
-            self._put(self.tasks, name, task, "task")
-        for part in task.parts.values():
-            self._put_task(part)
-
-    @staticmethod
-    def _put(known: dict[str, Any], name: str, value: Any, what: str) -> None:
-        if known.setdefault(name, value) is not value:
-            raise Invalid(f"two {what}s are named {name!r}; give one of them another name")
-
-    def pipeline(self, name: str) -> Pipeline:
-        if name not in self.pipelines:
-            raise Invalid(f"unknown pipeline {name!r}{did_you_mean(name, self.pipelines)}")
-        return self.pipelines[name]
-
-    def task(self, name: str) -> Task[Any, Any]:
-        if name not in self.tasks:
-            raise Invalid(f"unknown task {name!r}{did_you_mean(name, self.tasks)}")
-        return self.tasks[name]
-
-    def queues(self) -> set[str]:
-        return {task.queue for task in self.tasks.values()}
-
-    def sources(self) -> list[str]:
-        """The modules (or, for a program run as a script, the file) that a child imports to have the same."""
-        found: list[str] = []
-        parts: list[Task[Any, Any] | Check] = [*self.tasks.values(), *self.checks.values()]
-        for part in parts:
-            source = _source(part)
-            if source not in found:
-                found.append(source)
-        return found
-
-
-def _source(part: Task[Any, Any] | Check) -> str:
-    module = part.fn.__module__
-    home = sys.modules.get(module)
-    path = getattr(home, "__file__", None)
-    if module in {"__main__", "__mp_main__"} or getattr(home, "__gristmill_file__", False):
-        if not path:
-            raise Invalid(f"{part!r} lives in an interactive session; put it into a file, so that children can import it")
-        spec = getattr(home, "__spec__", None)
-        if module == "__main__" and spec is not None and spec.name not in {"__main__", None}:
-            return f"module:{spec.name}"
-        return f"file:{path}"
-    return f"module:{module}"
-
-
-def parts_of(namespace: Mapping[str, Any]) -> Iterator[Piece]:
-    """What of an application a module holds at its top level."""
-    seen: set[int] = set()
-    for value in namespace.values():
-        if isinstance(value, Pipeline | Task | Migrations | Check) and id(value) not in seen:
-            seen.add(id(value))
-            yield value

@@ -8,7 +8,7 @@ import pytest
 
 from gristmill import Mill
 from gristmill.ledger import migrate
-from gristmill.pipeline import Registry, parts_of
+from gristmill.registry import Registry, pieces_of
 from tests.docs.pages import PAGES, Program, programs
 
 README = PAGES[0]
@@ -27,7 +27,7 @@ def test_a_program_in_the_docs_prints_what_the_page_says(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     module = program.module(tmp_path)
-    app = Registry(*parts_of(vars(module)))
+    app = Registry(*pieces_of(vars(module)))
     migrate.upgrade(sqlite_url, own=app.own())
     with Mill.open(sqlite_url, app) as mill:
         program.run_uses({**vars(module), "mill": mill})

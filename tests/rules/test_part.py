@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gristmill import Context, Invalid, Pipeline, Retries, task
-from gristmill.pipeline import Part, Registry, parts_of
+from gristmill.pipeline import Part
+from gristmill.registry import Registry, pieces_of
 
 scans = Pipeline("scans")
 
@@ -48,7 +49,7 @@ def test_its_queue_is_by_default_that_of_what_it_is_a_part_of() -> None:
     assert not cover.need.met(0, 1)
 
 
-@pytest.mark.parametrize("parts", [[scans, add], [read, add], [page, one_of_them], list(parts_of(globals()))])
+@pytest.mark.parametrize("parts", [[scans, add], [read, add], [page, one_of_them], list(pieces_of(globals()))])
 def test_it_is_known_with_what_it_is_a_part_of(parts: list[Any]) -> None:
     registry = Registry(*parts)
     assert {"scans.read", "scans.read.page", "scans.read.cover", "scans.sheet", "add", "add.one"} == set(registry.tasks)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gristmill import Pipeline, Retries, task
 from gristmill.errors import Invalid
-from gristmill.pipeline import Need, Registry, parts_of
+from gristmill.need import Need
+from gristmill.registry import Registry, pieces_of
 
 
 def work(ctx: Any) -> None: ...
@@ -272,7 +273,7 @@ def test_a_broken_pipeline_is_refused_when_it_is_registered() -> None:
 
 def test_the_parts_of_a_module_are_its_pipelines_and_tasks() -> None:
     made, letter = arguments(), task(name="mail")(work)
-    assert list(parts_of({"a": made, "b": letter, "again": made, "c": 5})) == [made, letter]
+    assert list(pieces_of({"a": made, "b": letter, "again": made, "c": 5})) == [made, letter]
 
 
 def test_a_task_says_all_that_a_worker_must_know() -> None:

@@ -18,7 +18,7 @@ from gristmill.errors import Invalid, did_you_mean
 if TYPE_CHECKING:
     from gristmill.application import Migrations
     from gristmill.mill import Mill
-    from gristmill.pipeline import Registry
+    from gristmill.registry import Registry
 
 HOW_TO_NAME_AN_APP = (
     "name one with -A FILE_OR_MODULE, with GRISTMILL_APP,"
@@ -130,13 +130,13 @@ def _installed_apps() -> Registry:
     from importlib.metadata import entry_points
 
     from gristmill.execution.load import load_app
-    from gristmill.pipeline import Registry
+    from gristmill.registry import Registry
 
     found = {point.module for point in entry_points(group="gristmill.apps")}
     registry = Registry()
     for module in sorted(found):
-        for part in load_app(module).parts():
-            registry.add(part)
+        for piece in load_app(module).pieces():
+            registry.add(piece)
     return registry
 
 

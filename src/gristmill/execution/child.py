@@ -34,7 +34,8 @@ from gristmill.execution.load import load_for_child
 from gristmill.execution.parts import stage_row
 from gristmill.execution.run import Ended, Plain, cancelled, clean, failed, succeeded
 from gristmill.execution.status import Status
-from gristmill.pipeline import Registry, Task
+from gristmill.pipeline import Task
+from gristmill.registry import Registry
 
 if TYPE_CHECKING:
     import asyncio

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +30,7 @@ _A_WHILE = 0.2
 _SUSPECT_WAITS = 1.0  # seconds until a suspect of a crash is claimed again, when all processes for such are taken
 
 
-def _ended(job: Claimed, verdict: Verdict, **details: Any) -> Outcome:
+def _end_of(job: Claimed, verdict: Verdict, **details: Any) -> Outcome:
     return Outcome(job.id, job.attempt, job.run_id, verdict, part_of=job.part_of, **details)
 
 
@@ -115,7 +114,7 @@ class Crew:
         mixed = any(kind.pool == ASYNC for kind in kinds)
         plain = [job for job in jobs if job.kind.pool == SYNC] if mixed else jobs
         free = self.room.free(SYNC)
-        shares = self._dealt(plain, free)
+        shares = self.room.deal(plain, free)
         for child, share in zip(free, shares, strict=True):
             self._hand(child, share, claim, now)
         self._release(claim, plain[sum(map(len, shares)) :])
@@ -134,33 +133,11 @@ class Crew:
     def _give_alone(self, claim: int, job: Claimed, now: float) -> None:
         """A suspect of a crash gets a process to itself, but not more of them at once than there are slots."""
         if sum(1 for child in self.children if child.alone) >= self._settings.slots:
-            self._end(claim, _ended(job, Verdict.LATER, delay=_SUSPECT_WAITS, alone=True))
+            self._end(claim, _end_of(job, Verdict.LATER, delay=_SUSPECT_WAITS, alone=True))
             return
         child = self._spawn(True)
         child.alone = True
         self._hand(child, [job], claim, now)
-
-    def _dealt(self, jobs: Sequence[Claimed], children: Sequence[Child]) -> list[list[Claimed]]:
-        """Each job goes to the child with the least work so far; many at once, where that comes to the same.
-
-        The last ones are left over if all children get as many as they may.
-        """
-        shares: list[list[Claimed]] = [[] for _ in children]
-        line = [(self.room.load(child), n) for n, child in enumerate(children)]
-        heapq.heapify(line)
-        step = max(1, len(jobs) // (8 * len(children))) if children else 1
-        dealt = 0
-        while line and dealt < len(jobs):
-            load, n = line[0]
-            left = self.room.jobs_left(children[n]) - len(shares[n])
-            some = jobs[dealt : dealt + min(step, left)]
-            shares[n] += some
-            dealt += len(some)
-            if len(some) < left:
-                heapq.heapreplace(line, (load + len(some) * self.room.cost(some[0].kind.queue_id), n))
-            else:
-                heapq.heappop(line)
-        return shares
 
     def _hand(self, child: Child, jobs: Sequence[Claimed], claim: int, now: float) -> None:
         if not jobs:
@@ -188,7 +165,7 @@ class Crew:
 
     def _release(self, claim: int, jobs: Iterable[Claimed]) -> None:
         for job in jobs:
-            self._end(claim, _ended(job, Verdict.RELEASED))
+            self._end(claim, _end_of(job, Verdict.RELEASED))
 
     def accept(self, claim: int, jobs: int) -> None:
         """So many jobs came with this claim; it ends when the last of them has left this crew's hands."""
@@ -300,7 +277,7 @@ class Crew:
         for job in jobs:
             if held := child.held.pop(job, None):
                 self.returned[held[0].kind.queue_id] += 1
-                self._end(held[1], _ended(held[0], Verdict.RELEASED))
+                self._end(held[1], _end_of(held[0], Verdict.RELEASED))
         child.recalled = child.recalled and bool(child.held)
 
     def _end(self, claim: int, outcome: Outcome) -> None:
@@ -470,7 +447,7 @@ class Crew:
         """What the death of its process means for one job."""
         job, _, given = held
         began = current[1] if current else given
-        released = _ended(job, Verdict.RELEASED)
+        released = _end_of(job, Verdict.RELEASED)
         blamed = released._replace(ran=int((time.monotonic() - began) * 1e6), log=log, alone=child.is_async)
         if doomed is not None:
             culprit, verdict, reason = doomed

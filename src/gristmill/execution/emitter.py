@@ -11,7 +11,8 @@ from gristmill.binding import Parameters, check_key, encode
 from gristmill.errors import Invalid, Permanent, did_you_mean
 from gristmill.execution.context import Context
 from gristmill.execution.run import item_args
-from gristmill.pipeline import Registry, Stage
+from gristmill.pipeline import Stage
+from gristmill.registry import Registry
 
 _BATCH = 500
 _BATCH_BYTES = 256 * 1024

@@ -59,7 +59,7 @@ class Inquiry:
         with theirs:
             self._link, self._unpacker = ours, Unpacker()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gristmill.execution.asking", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-m", "gristmill.execution.answering", str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what the application prints is no answer of the command
@@ -92,10 +92,8 @@ class Inquiry:
         code = None
         if self._process is not None:
             died = self._has_died(within=0.2 if self._hung_up() else 0.0)
-            with contextlib.suppress(
-                ProcessLookupError, PermissionError
-            ):  # before it is reaped: its number is still its own
-                os.killpg(self._process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # before it is reaped: its number is still its own
             ended = self._process.wait()
             code = ended if died else None
         if self._link is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gristmill.errors import AppError
-from gristmill.pipeline import Registry, parts_of
+from gristmill.registry import Registry, pieces_of
 
 importing = False  # a child is importing its application just now
 
@@ -27,13 +27,13 @@ def load_for_child(sources: Iterable[str]) -> Registry:
 
 
 def load_sources(sources: Iterable[str]) -> Registry:
-    """A registry of all pipelines and tasks at the top level of `module:NAME` and `file:PATH` sources."""
+    """A registry of all that is an application's at the top level of `module:NAME` and `file:PATH` sources."""
     registry = Registry()
     for source in sources:
         kind, _, name = source.partition(":")
         module = load_file(Path(name)) if kind == "file" else importlib.import_module(name)
-        for part in parts_of(vars(module)):
-            registry.add(part)
+        for piece in pieces_of(vars(module)):
+            registry.add(piece)
     return registry
 
 

@@ -1,7 +1,8 @@
-"""How much work a worker's children can take, by what jobs took lately."""
+"""How much work a worker's children can take, by what jobs took lately, and who gets which."""
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -114,6 +115,28 @@ class Room:
             child.unique = False
             return 0.0
         return len(child.held) * max(self.cost(queue) for queue in child.queues)
+
+    def deal(self, jobs: Sequence[Claimed], children: Sequence[Child]) -> list[list[Claimed]]:
+        """Each job goes to the child with the least work so far; many at once, where that comes to the same.
+
+        The last ones are left over if all children get as many as they may.
+        """
+        shares: list[list[Claimed]] = [[] for _ in children]
+        line = [(self.load(child), n) for n, child in enumerate(children)]
+        heapq.heapify(line)
+        step = max(1, len(jobs) // (8 * len(children))) if children else 1
+        dealt = 0
+        while line and dealt < len(jobs):
+            load, n = line[0]
+            left = self.jobs_left(children[n]) - len(shares[n])
+            some = jobs[dealt : dealt + min(step, left)]
+            shares[n] += some
+            dealt += len(some)
+            if len(some) < left:
+                heapq.heapreplace(line, (load + len(some) * self.cost(some[0].kind.queue_id), n))
+            else:
+                heapq.heappop(line)
+        return shares
 
     # ---- what jobs take
 

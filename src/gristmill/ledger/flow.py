@@ -19,7 +19,7 @@ from gristmill.ledger.moment import Ended, moment
 from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
-from gristmill.pipeline import Need
+from gristmill.need import Need
 from gristmill.states import TERMINAL, StageState, State
 
 LockedRuns = Mapping[int, Any]  # rows of gm_run that this transaction has locked, by id

@@ -38,7 +38,7 @@ class PlannedStage(NamedTuple):
     upstreams: tuple[str, ...]
 
 
-class Part(NamedTuple):
+class PartRun(NamedTuple):
     """Only part of a pipeline: the stages that are run, and of the first of them perhaps only items with such keys.
 
     The others stand for what the subject's last good run did.
@@ -118,7 +118,7 @@ def start(
     priority: int,
     plan: Sequence[PlannedStage],
     if_active: IfActive,
-    part: Part | None = None,
+    part: PartRun | None = None,
 ) -> Started:
     """Starts a run, or does what `if_active` says. Partial unique indexes decide races, not what was read before."""
     tx.run(_ADD_SUBJECT, pipeline=pipeline, subject=subject)
@@ -151,14 +151,14 @@ def start(
     raise Refused(f"{pipeline} {subject!r}: runs start and end too fast to join one; try again")
 
 
-def _write_plan(tx: Tx, run: int, plan: Sequence[PlannedStage], part: Part | None = None) -> None:
+def _write_plan(tx: Tx, run: int, plan: Sequence[PlannedStage], part: PartRun | None = None) -> None:
     ids = {row.name: row.id for row in tx.all(_ADD_STAGES, run=run, f=_rows(plan, part))}
     edges = [(ids[upstream], ids[stage.name]) for stage in plan for upstream in stage.upstreams]
     if edges:
         tx.run(_ADD_EDGES, f=edges)
 
 
-def _rows(plan: Sequence[PlannedStage], part: Part | None) -> list[tuple[Any, ...]]:
+def _rows(plan: Sequence[PlannedStage], part: PartRun | None) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for position, stage in enumerate(plan):
         how = (stage.name, position, *stage[1:-1])
@@ -174,7 +174,7 @@ def _rows(plan: Sequence[PlannedStage], part: Part | None) -> list[tuple[Any, ..
     return rows
 
 
-def _widen(tx: Tx, run: int, plan: Sequence[PlannedStage], part: Part | None) -> None:
+def _widen(tx: Tx, run: int, plan: Sequence[PlannedStage], part: PartRun | None) -> None:
     """A waiting run is there for all who asked: if they want other parts, it is a whole one."""
     wanted = [(row[0], row[-3], row[-1]) for row in _rows(plan, part)]
     if wanted != tx.tuples(_PLAN_OF, run=run):

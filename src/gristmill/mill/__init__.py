@@ -12,7 +12,7 @@ from gristmill.mill.lazy import lazy
 from gristmill.mill.many import Many
 from gristmill.mill.mending import Mending
 from gristmill.mill.working import Working
-from gristmill.pipeline import Piece, Registry
+from gristmill.registry import Piece, Registry
 from gristmill.settings import database_url
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Mill(Mending, Many, Working):
     def open(
         cls,
         url: str | None = None,
-        *parts: Piece | Registry,
+        *pieces: Piece | Registry,
         create: bool = True,
         clock: Clock | None = None,
     ) -> Self:
@@ -42,8 +42,8 @@ class Mill(Mending, Many, Working):
                 " put that part under `if __name__ == '__main__':`"
             )
         registry = Registry()
-        for part in parts:
-            for piece in part.parts() if isinstance(part, Registry) else [part]:
+        for given in pieces:
+            for piece in given.pieces() if isinstance(given, Registry) else [given]:
                 registry.add(piece)
         ledger = store.Ledger(database_url(url), clock)
         try:

@@ -1,4 +1,4 @@
-"""Acting on what is there: stop it, do it again, pause it, mend it.
+"""Acting on what is there: stop it, do it again, pause it, set it.
 
 With `dry_run` each is refused as it would be, changes nothing, and says what there is now.
 """

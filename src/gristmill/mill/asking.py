@@ -13,7 +13,7 @@ from gristmill.binding import check_key, encode
 from gristmill.errors import Invalid, NotFound, did_you_mean
 from gristmill.mill.base import Do
 from gristmill.mill.lazy import lazy
-from gristmill.mill.part_runs import Only, part_of
+from gristmill.mill.part_runs import Only, part_run
 from gristmill.mill.reading import Reading
 from gristmill.mill.values import arguments, choice, delay_of, moment, name_of
 from gristmill.model import Job, Priority, Run
@@ -58,7 +58,7 @@ class Asking(Reading):
             raise Invalid(f"{pipeline!r} is not a pipeline; give a Pipeline, or the name of one")
         flow = self.registry.pipeline(name_of(pipeline))
         check_key(subject, "subject")
-        part = part_of(flow, from_stage, only)
+        part = part_run(flow, from_stage, only)
         given = {**self._last_arguments(flow.name, subject), **arguments(args)} if part else arguments(args)
         text = encode(flow.check_args(given), "the run's arguments")
         level = Priority.of(priority)
@@ -71,19 +71,16 @@ class Asking(Reading):
             int(level),
             self._plan(flow, do),
             choice(starting.IfActive, if_active, "if_active"),
-            None if part is None else starting.Part(*part),
+            None if part is None else starting.PartRun(*part),
         )
         if started.raised and level < Priority.LOW:
             while do(starting.raise_jobs, started.run_id):
                 pass
         run = self.run(started.run_id) if connection is None else do(read.run, started.run_id)
-        if args and not started.created and run.args != orjson.loads(text):
-            words = "run %d of %s %r goes on with its own arguments; those given now are ignored"
-            log.warning(words, run.id, flow.name, subject)
-        if part and not started.created and run.state != "waiting":
-            log.warning(
-                "run %d of %s %r is there already: which part was asked for now is ignored", run.id, flow.name, subject
-            )
+        if not started.created and args and run.args != orjson.loads(text):
+            _ignored(run, "goes on with its own arguments; those given now are ignored")
+        if not started.created and part and run.state != "waiting":
+            _ignored(run, "is there already: which part was asked for now is ignored")
         return Run(**{**vars(run), "created": started.created})
 
     def _last_arguments(self, pipeline: str, subject: str) -> dict[str, Any]:
@@ -190,3 +187,7 @@ class Asking(Reading):
             )
             for stage in pipeline.ordered()
         ]
+
+
+def _ignored(run: Run, what: str) -> None:
+    log.warning("run %d of %s %r %s", run.id, run.pipeline, run.subject, what)

@@ -1,4 +1,4 @@
-"""What the parts of the facade share: the ledger, the application, and how verbs and looks are run."""
+"""What all of the facade shares: the ledger, the application, and how verbs and looks are run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import orjson
 
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.mill.lazy import lazy
-from gristmill.pipeline import Registry, Task
+from gristmill.pipeline import Task
+from gristmill.registry import Registry
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -11,10 +11,10 @@ from gristmill.pipeline import Pipeline, Stage
 
 Named = Stage[Any, Any] | str
 Only = Named | Iterable[Named] | Mapping[Named, str | Iterable[str] | None]
-Part = tuple[tuple[str, ...], dict[str, tuple[str, ...]]]
+PartRun = tuple[tuple[str, ...], dict[str, tuple[str, ...]]]
 
 
-def part_of(pipeline: Pipeline, from_stage: Named | None, only: Only | None) -> Part | None:
+def part_run(pipeline: Pipeline, from_stage: Named | None, only: Only | None) -> PartRun | None:
     """The stages that are run, and globs for the keys of items, by stage. None: the whole pipeline."""
     wanted = _only(only)
     for name in ([_name(from_stage)] if from_stage is not None else []) + list(wanted or ()):

@@ -18,7 +18,8 @@ from gristmill.execution.parts import Parts
 from gristmill.execution.run import Report
 from gristmill.model import Priority
 from gristmill.model import Stage as StageModel
-from gristmill.pipeline import Part, Registry, Stage, Task
+from gristmill.pipeline import Part, Stage, Task
+from gristmill.registry import Registry
 from gristmill.testing.performing import perform
 
 Results = Mapping[str, Any]  # stage: its result, or those of its items by key

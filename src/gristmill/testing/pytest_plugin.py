@@ -12,13 +12,14 @@ import pytest
 
 from gristmill.clock import FrozenClock
 from gristmill.mill import Mill
-from gristmill.pipeline import Pipeline, Registry, Task
+from gristmill.pipeline import Pipeline, Task
+from gristmill.registry import Registry
 
 
 class OpenMill(Protocol):
     """Opens a mill with some pipelines and tasks; every call of one test opens the same database."""
 
-    def __call__(self, *parts: Pipeline | Task[Any, Any] | Registry) -> Mill: ...
+    def __call__(self, *pieces: Pipeline | Task[Any, Any] | Registry) -> Mill: ...
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +45,7 @@ def open_mill(tmp_path: Path, gristmill_template: Path, frozen_clock: FrozenCloc
         shutil.copy(file, tmp_path / file.name.replace("template.db", "gristmill-test.db", 1))
     with ExitStack() as opened:
 
-        def open_(*parts: Pipeline | Task[Any, Any] | Registry) -> Mill:
-            return opened.enter_context(Mill.open(f"sqlite:///{tmp_path}/gristmill-test.db", *parts, clock=frozen_clock))
+        def open_(*pieces: Pipeline | Task[Any, Any] | Registry) -> Mill:
+            return opened.enter_context(Mill.open(f"sqlite:///{tmp_path}/gristmill-test.db", *pieces, clock=frozen_clock))
 
         yield open_

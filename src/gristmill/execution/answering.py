@@ -24,7 +24,8 @@ from gristmill.execution.emitter import Emitter
 from gristmill.execution.frames import Unpacker, pack
 from gristmill.execution.load import load_for_child
 from gristmill.execution.run import clean
-from gristmill.pipeline import Registry, Stage, Task
+from gristmill.pipeline import Stage, Task
+from gristmill.registry import Registry
 
 if TYPE_CHECKING:
     from gristmill.ledger.store import Ledger

@@ -1,0 +1,109 @@
+"""What an application offers, by name: its pipelines and tasks, its own tables, its checks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gristmill.application import Check, Migrations
+from gristmill.errors import Invalid, did_you_mean
+from gristmill.pipeline import Part, Pipeline, Stage, Task
+
+Piece = Pipeline | Task[Any, Any] | Migrations | Check
+
+
+class Registry:
+    """The pieces of an application; tasks are found by their former names too."""
+
+    def __init__(self, *pieces: Piece) -> None:
+        self.pipelines: dict[str, Pipeline] = {}
+        self.tasks: dict[str, Task[Any, Any]] = {}
+        self.migrations: dict[str, Migrations] = {}
+        self.checks: dict[str, Check] = {}
+        for piece in pieces:
+            self.add(piece)
+
+    def add(self, piece: Piece) -> None:
+        if isinstance(piece, Pipeline):
+            self._put(self.pipelines, piece.name, piece, "pipeline")
+            for stage in piece.ordered():
+                self._put_task(stage)
+        elif isinstance(piece, Part):
+            self.add(piece.of)
+        elif isinstance(piece, Stage):
+            self.add(piece.pipeline)
+        elif isinstance(piece, Task):
+            self._put_task(piece)
+        elif isinstance(piece, Migrations):
+            self._put(self.migrations, piece.name, piece, "folders of migration")
+        elif isinstance(piece, Check):
+            self._put(self.checks, piece.name, piece, "check")
+        else:
+            raise Invalid(f"an application is made of pipelines and tasks, not of {piece!r}")
+
+    def pieces(self) -> list[Piece]:
+        return [*self.pipelines.values(), *self.tasks.values(), *self.migrations.values(), *self.checks.values()]
+
+    def own(self) -> list[Migrations]:
+        """The histories of its own tables."""
+        return list(self.migrations.values())
+
+    def _put_task(self, task: Task[Any, Any]) -> None:
+        for name in (task.name, *task.formerly):
+            self._put(self.tasks, name, task, "task")
+        for part in task.parts.values():
+            self._put_task(part)
+
+    @staticmethod
+    def _put(known: dict[str, Any], name: str, value: Any, what: str) -> None:
+        if known.setdefault(name, value) is not value:
+            raise Invalid(f"two {what}s are named {name!r}; give one of them another name")
+
+    def pipeline(self, name: str) -> Pipeline:
+        if name not in self.pipelines:
+            raise Invalid(f"unknown pipeline {name!r}{did_you_mean(name, self.pipelines)}")
+        return self.pipelines[name]
+
+    def task(self, name: str) -> Task[Any, Any]:
+        if name not in self.tasks:
+            raise Invalid(f"unknown task {name!r}{did_you_mean(name, self.tasks)}")
+        return self.tasks[name]
+
+    def queues(self) -> set[str]:
+        return {task.queue for task in self.tasks.values()}
+
+    def sources(self) -> list[str]:
+        """The modules (or, for a program run as a script, the file) that a child imports to have the same."""
+        found: list[str] = []
+        functions: list[Task[Any, Any] | Check] = [*self.tasks.values(), *self.checks.values()]
+        for function in functions:
+            source = _source(function)
+            if source not in found:
+                found.append(source)
+        return found
+
+
+def _source(function: Task[Any, Any] | Check) -> str:
+    module = function.fn.__module__
+    home = sys.modules.get(module)
+    path = getattr(home, "__file__", None)
+    if module in {"__main__", "__mp_main__"} or getattr(home, "__gristmill_file__", False):
+        if not path:
+            raise Invalid(
+                f"{function!r} lives in an interactive session; put it into a file, so that children can import it"
+            )
+        spec = getattr(home, "__spec__", None)
+        if module == "__main__" and spec is not None and spec.name not in {"__main__", None}:
+            return f"module:{spec.name}"
+        return f"file:{path}"
+    return f"module:{module}"
+
+
+def pieces_of(namespace: Mapping[str, Any]) -> Iterator[Piece]:
+    """What of an application a module holds at its top level."""
+    seen: set[int] = set()
+    for value in namespace.values():
+        if isinstance(value, Pipeline | Task | Migrations | Check) and id(value) not in seen:
+            seen.add(id(value))
+            yield value

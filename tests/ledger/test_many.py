@@ -529,3 +529,16 @@ def test_the_audit_is_filtered(play: Play) -> None:
     assert [entry.who for entry in play.mill.audit(since=first)] == ["ben@two"]
     assert len(play.mill.audit(limit=1)) == 1
     assert (first - second).total_seconds() * SECOND == 60 * SECOND
+
+
+def test_a_run_that_never_began_is_not_a_subjects_last(opened: Open) -> None:
+    """Cancelled while it waited: it says nothing about the subject, also once a later one is deleted."""
+    play = opened(plan("one", work=step()))
+    first = play.mill.start("one", "s").id
+    waiting = play.mill.start("one", "s", if_active="wait").id
+    play.mill.cancel_run(waiting)
+    play.drain()
+    second = play.mill.start("one", "s").id
+    play.drain()
+    play.mill.delete_runs(ids=[second])
+    assert play.mill.subject("one", "s").last_run == first

@@ -56,6 +56,19 @@ def test_from_a_stage_on(opened: Open) -> None:
     assert over.stage("page").taken_from is None
 
 
+def test_a_run_that_ended_early_is_nothing_to_stand_on(opened: Open) -> None:
+    """Most days a gate says that nothing is new: what that run did not do must not be taken for done."""
+    play = opened(SITE)
+    whole = good(play)
+    play.mill.start("site", "s")
+    play.drain(items={"find": ["a"]}, verdicts={"find": Verdict.END_RUN})
+    early = play.mill.subject("site", "s").last_good_run
+    assert early not in (None, whole.id)
+    play.ran.clear()
+    assert ran(play, from_stage="page") == ["page/a", "page/b", "page/c", "ok", "total", "publish"]
+    assert play.mill.runs(subject="s")[0].stage("find").taken_from == whole.id
+
+
 def test_from_a_plain_stage_on(opened: Open) -> None:
     play = opened(SITE)
     good(play)

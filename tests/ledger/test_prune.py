@@ -98,6 +98,18 @@ def test_a_run_stays_while_a_later_one_has_stages_from_it(opened: Open) -> None:
     assert play.mill.prune() == Pruned(1, 3)
 
 
+def test_the_last_run_that_did_not_end_early_stays(opened: Open) -> None:
+    """The newest ones may only have found that there was nothing to do."""
+    play = opened(plan("site", find=step(), total=step("find")))
+    play.mill.registry.pipelines["site"].keep = rules(Retention(count=0), "site")
+    runs = []
+    for verdict in (GOOD, GOOD, Verdict.END_RUN, Verdict.END_RUN):
+        runs.append(play.mill.start("site", "s").id)
+        play.drain(verdicts={"find": verdict})
+    assert play.mill.prune().runs == 2
+    assert left(play) == [runs[1], runs[3]]
+
+
 def test_states_have_rules_of_their_own(opened: Open) -> None:
     play = opened(kept([Retention(state="failed", age=10 * DAY), Retention(age=1 * DAY)]))
     runs = daily(play, BAD, GOOD, BAD, GOOD, GOOD)

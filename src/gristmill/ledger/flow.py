@@ -44,9 +44,14 @@ _COUNTERS = Sql(
 )
 _CHORES = Sql("UPDATE gm_stage SET todo = :todo, pruning = :pruning, waiting_for = :waiting_for WHERE id = :stage")
 _ITS_JOB = Sql("SELECT id, state FROM gm_job WHERE stage_id = :stage {lock}")
+LAST_WHOLE_RUN = (  # of a subject: the last good one that did not end early. Later ones may only have found nothing to do
+    "(SELECT w.id FROM gm_run w WHERE w.subject_id = %s"
+    f" AND w.state IN ({State.COMPLETED:d}, {State.COMPLETED_WITH_ERRORS:d})"
+    f" AND NOT EXISTS (SELECT 1 FROM gm_stage e WHERE e.run_id = w.id AND e.outcome = {State.CANCELLED:d})"
+    " ORDER BY w.finished_at DESC, w.id DESC LIMIT 1)"
+)
 _LAST_GOOD_STAGES = Sql(
-    "SELECT g.name, coalesce(g.source_id, g.id) AS source FROM gm_subject s JOIN gm_stage g ON g.run_id = s.last_good_run_id"
-    " WHERE s.id = :subject"
+    f"SELECT g.name, coalesce(g.source_id, g.id) AS source FROM gm_stage g WHERE g.run_id = {LAST_WHOLE_RUN % ':subject'}"
 )
 _BEGUN = Sql(
     f"UPDATE gm_run SET state = {State.IN_PROGRESS:d}, started_at = {{now}} WHERE id = :run AND state = {State.QUEUED:d}"
@@ -243,7 +248,7 @@ class Flow:
     # ---- a part of a pipeline
 
     def stand_on_last_good_run(self) -> None:
-        """Stages that are not run stand for those of the subject's last good run: results, and items for who needs them."""
+        """Stages that are not run stand for those of the last good run that was not ended early: results, and items."""
         before = {row.name: row for row in self.tx.all(_LAST_GOOD_STAGES, subject=self.run["subject_id"])}
         needed = {up for up, followers in self.after.items() for f in followers if not is_taken(self.stages[f])}
         for stage in self.stages.values():

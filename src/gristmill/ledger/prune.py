@@ -12,6 +12,7 @@ import orjson
 
 from gristmill.errors import NotFound, Refused
 from gristmill.ledger import remove
+from gristmill.ledger.flow import LAST_WHOLE_RUN
 from gristmill.ledger.read import now
 from gristmill.ledger.remove import STANDS_ON
 from gristmill.ledger.sql import Sql
@@ -21,13 +22,13 @@ from gristmill.retention import Rule
 
 _PIPELINES = Sql("SELECT DISTINCT pipeline FROM gm_subject ORDER BY pipeline")
 _RUNS = Sql(
-    "SELECT o.id, o.jobs FROM (SELECT r.id, r.finished_at, s.last_run_id, s.last_good_run_id,"
-    " (SELECT CAST(coalesce(sum(total), 0) AS bigint) FROM gm_stage WHERE run_id = r.id) AS jobs,"
-    " row_number() OVER (PARTITION BY r.subject_id ORDER BY r.id DESC) AS place FROM gm_run r"
-    " JOIN gm_subject s ON s.id = r.subject_id WHERE r.pipeline = :pipeline AND r.state {in states}"
-    f" AND NOT {STANDS_ON}) AS o"
-    " WHERE o.id > :after AND (o.finished_at <= {now} - CAST(:age AS bigint) OR o.place > CAST(:count AS bigint))"
-    " AND o.id <> coalesce(o.last_run_id, 0) AND o.id <> coalesce(o.last_good_run_id, 0) ORDER BY o.id LIMIT :most"
+    "SELECT r.id, r.jobs FROM (SELECT i.id, i.subject_id, i.finished_at, s.last_run_id, s.last_good_run_id,"
+    " (SELECT CAST(coalesce(sum(total), 0) AS bigint) FROM gm_stage WHERE run_id = i.id) AS jobs,"
+    " row_number() OVER (PARTITION BY i.subject_id ORDER BY i.id DESC) AS place FROM gm_run i"
+    " JOIN gm_subject s ON s.id = i.subject_id WHERE i.pipeline = :pipeline AND i.state {in states}) AS r"
+    " WHERE r.id > :after AND (r.finished_at <= {now} - CAST(:age AS bigint) OR r.place > CAST(:count AS bigint))"
+    " AND r.id <> coalesce(r.last_run_id, 0) AND r.id <> coalesce(r.last_good_run_id, 0)"
+    f" AND r.id <> coalesce({LAST_WHOLE_RUN % 'r.subject_id'}, 0) AND NOT {STANDS_ON} ORDER BY r.id LIMIT :most"
 )
 _NTH_NEWEST = Sql(
     "SELECT id FROM gm_job WHERE task_id {in tasks} AND state {in states} AND stage_id IS NULL AND run_id IS NULL"

@@ -30,10 +30,12 @@ _REMEMBER = Sql(
 _STANDS_ON = Sql(f"SELECT {STANDS_ON} FROM gm_run r WHERE r.id = :run")
 _DELETE_RUN = Sql("DELETE FROM gm_run WHERE id = :run")  # stages and edges go with it
 _SUBJECT = Sql("SELECT id, last_run_id, last_good_run_id FROM gm_subject WHERE id = :subject {lock}")
+_LAST_WHOLE = Sql(f"SELECT {flow.LAST_WHOLE_RUN % ':subject'}")
 _LAST = Sql(
     "UPDATE gm_subject SET last_run_id = r.id, last_state = r.state, last_run_at = r.finished_at FROM gm_subject s"
-    " LEFT JOIN gm_run r ON r.id = (SELECT id FROM gm_run WHERE subject_id = :subject AND finished_at IS NOT NULL"
-    " ORDER BY finished_at DESC, id DESC LIMIT 1) WHERE gm_subject.id = :subject AND s.id = :subject"
+    " LEFT JOIN gm_run r ON r.id = (SELECT l.id FROM gm_run l WHERE l.subject_id = :subject AND l.finished_at IS NOT NULL"
+    " AND EXISTS (SELECT 1 FROM gm_stage g WHERE g.run_id = l.id AND g.opened_at IS NOT NULL)"  # others never began
+    " ORDER BY l.finished_at DESC, l.id DESC LIMIT 1) WHERE gm_subject.id = :subject AND s.id = :subject"
 )
 _LAST_GOOD = Sql(
     "UPDATE gm_subject SET last_good_run_id = r.id, last_good_at = coalesce(r.finished_at, 0) FROM gm_subject s"
@@ -65,15 +67,17 @@ _DELETE_JOBS = Sql("DELETE FROM gm_job WHERE id {in ids}")
 
 def remove_run(tx: Tx, run: int, *, spare: bool = False) -> int | None:
     """Removes an ended run; says how many jobs go with it. `spare`: None if others need it, as its subject's
-    last (good) one, or for stages that a later run did not run itself."""
+    last (good, whole) one, or for stages that a later run did not run itself."""
     row = flow.lock_runs(tx, [run]).get(run)
     if row is None:
         raise NotFound(f"there is no run {run}")
     if row.state not in TERMINAL:
         raise Refused(f"run {run} is {State(row.state).word}; only a run that has ended can be removed: cancel it first")
     subject = tx.one(_SUBJECT, subject=row.subject_id)
-    if spare and (run in (subject.last_run_id, subject.last_good_run_id) or tx.value(_STANDS_ON, run=run)):
-        return None
+    if spare:
+        whole = tx.value(_LAST_WHOLE, subject=subject.id)
+        if run in (subject.last_run_id, subject.last_good_run_id, whole) or tx.value(_STANDS_ON, run=run):
+            return None
     jobs: int = tx.value(_JOBS_OF, run=run)
     stages = [stage.id for stage in tx.all(_STAGES_OF, run=run)]
     tx.run(_REMEMBER, f=[(stage,) for stage in stages])

@@ -166,10 +166,16 @@ def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def pg_url(pg_server_url: str, pg_template: str, test_run: TestRun) -> Iterator[str]:
+def fresh_pg_url(pg_server_url: str, pg_template: str, test_run: TestRun) -> Iterator[str]:
+    """A PostgreSQL database with the schema in it that nobody used before, whatever pg_url is in some folder of tests."""
     url = servers.create_database(pg_server_url, template=pg_template, prefix=test_run.database_prefix)
     yield url
     servers.drop_database(url)
+
+
+@pytest.fixture
+def pg_url(fresh_pg_url: str) -> str:
+    return fresh_pg_url
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -25,6 +25,12 @@ from tests.ledger.play import Play, stubborn
 
 def wrong(play: Play) -> dict[str, Diagnosis]:
     return {finding.check: finding for finding in health.examine(play.ledger) if not finding.ok}
+
+
+def the_only_fault(url: str) -> Finding:
+    with closing(Ledger(url)) as ledger:
+        (finding,) = [found for found in health.examine(ledger) if not found.ok]
+    return finding
 
 
 def test_a_ledger_that_is_well(play: Play) -> None:
@@ -78,10 +84,8 @@ def test_jobs_that_kill_their_process(play: Play) -> None:
 
 def test_a_schema_that_does_not_fit(empty_pg_url: str, tmp_path: Path) -> None:
     for url in (empty_pg_url, f"sqlite:///{tmp_path}/empty.db"):
-        ledger = Ledger(url)
-        (schema,) = [finding for finding in health.examine(ledger) if not finding.ok]
+        schema = the_only_fault(url)
         assert (schema.check, schema.command) == ("schema", ("gristmill", "db", "upgrade"))
-        ledger.close()
 
 
 def test_a_disk_that_is_full(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,12 +94,10 @@ def test_a_disk_that_is_full(play: Play, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_clock_that_differs_from_the_databases(pg_url: str, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger(pg_url)
     now = time.time
     monkeypatch.setattr("gristmill.ledger.health.time.time", lambda: now() + 60)
-    (finding,) = [found for found in health.examine(ledger) if not found.ok]
+    finding = the_only_fault(pg_url)
     assert (finding.check, "60.0 s ahead" in finding.sentence) == ("clock", True)
-    ledger.close()
 
 
 @contextmanager
@@ -107,42 +109,36 @@ def in_transaction(url: str) -> Iterator[int]:
 
 def test_a_transaction_that_holds_back_vacuum(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_LONG", 0)
-    ledger = Ledger(pg_url)
-    with in_transaction(pg_url) as pid:
+    with closing(Ledger(pg_url)) as ledger, in_transaction(pg_url) as pid:
         mends = [found.command for found in health.examine(ledger) if found.check == "transactions"]
     assert ("psql", "-c", f"SELECT pg_terminate_backend({pid})") in mends
-    ledger.close()
 
 
-def test_tables_with_dead_rows(owner_pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_with_dead_rows(fresh_pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the database that the tests share, whatever they deleted is dead too."""
     monkeypatch.setattr(health, "_DEAD", 100)
-    servers.execute(owner_pg_url, "ALTER TABLE gm_ignored_error SET (autovacuum_enabled = off)")
+    servers.execute(fresh_pg_url, "ALTER TABLE gm_ignored_error SET (autovacuum_enabled = off)")
     rows = "INSERT INTO gm_ignored_error SELECT n, 1, 'me' FROM generate_series(1, 500) n"
-    servers.execute(owner_pg_url, f"{rows}; DELETE FROM gm_ignored_error; SELECT pg_stat_force_next_flush()")
-    ledger = Ledger(owner_pg_url)
-    (finding,) = [found for found in health.examine(ledger) if not found.ok]
+    servers.execute(fresh_pg_url, f"{rows}; DELETE FROM gm_ignored_error; SELECT pg_stat_force_next_flush()")
+    finding = the_only_fault(fresh_pg_url)
     assert (finding.check, finding.command) == ("bloat", ("psql", "-c", "VACUUM (ANALYZE) gm_ignored_error"))
-    servers.execute(owner_pg_url, "VACUUM gm_ignored_error")
-    ledger.close()
 
 
 def test_a_file_that_is_mostly_empty(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger(sqlite_url)
-    with ledger.transaction() as connection:
-        connection.execute(text("CREATE TABLE filler AS SELECT zeroblob(2000000) AS b"))
-        connection.execute(text("DROP TABLE filler"))
     monkeypatch.setattr(health, "_FREE", 1000)
-    assert [found.command for found in health.examine(ledger) if found.check == "bloat"] == [
-        ("sqlite3", str(ledger.path), "VACUUM")
-    ]
-    ledger.close()
+    with closing(Ledger(sqlite_url)) as ledger:
+        with ledger.transaction() as connection:
+            connection.execute(text("CREATE TABLE filler AS SELECT zeroblob(2000000) AS b"))
+            connection.execute(text("DROP TABLE filler"))
+        assert [found.command for found in health.examine(ledger) if found.check == "bloat"] == [
+            ("sqlite3", str(ledger.path), "VACUUM")
+        ]
 
 
 def test_files_that_may_not_be_written(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root may write everything: so the question is answered here as it would be for others."""
-    ledger = Ledger(sqlite_url)
-    ledger.check_schema()
+    with closing(Ledger(sqlite_url)) as ledger:
+        ledger.check_schema()
     monkeypatch.setattr(os, "access", lambda path, _: not str(path).endswith("-turn"))
-    (finding,) = [found for found in health.examine(ledger) if not found.ok]
+    finding = the_only_fault(sqlite_url)
     assert (finding.check, finding.command[0], finding.command[-1]) == ("permissions", "chown", f"{ledger.path}-turn")
-    ledger.close()

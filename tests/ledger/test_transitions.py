@@ -95,6 +95,7 @@ def try_from(play: Play, verb: str, source: State, target: State) -> None:
         assert play.mill.job(job.id).state == target.word
     else:
         assert invariants.snapshot(play.ledger)["gm_job"] == before
+    play.change("DELETE FROM gm_attempt")  # of its failures: none is left without its job
     play.change("DELETE FROM gm_job")
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill.clock import from_datetime
 from gristmill.errors import Invalid
-from gristmill.ledger.sql import glob
 from gristmill.mill.base import Base
 from gristmill.mill.lazy import lazy
 from gristmill.mill.values import checked_id, delay_of, filters, label_of, name_of, state_of
@@ -31,11 +30,11 @@ from gristmill.model import (
 from gristmill.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from gristmill.ledger import backup, health, listing, read, signatures, subjects, why
+    from gristmill.ledger import backup, health, listing, read, signatures, sql, subjects, why
     from gristmill.ledger.store import Tx
 else:
-    backup, health, listing, read, signatures, subjects, why = lazy(
-        "gristmill.ledger", "backup", "health", "listing", "read", "signatures", "subjects", "why"
+    backup, health, listing, read, signatures, sql, subjects, why = lazy(
+        "gristmill.ledger", "backup", "health", "listing", "read", "signatures", "sql", "subjects", "why"
     )
 
 
@@ -221,7 +220,7 @@ class Reading(Base):
 
         def look(tx: Tx) -> list[AuditEntry]:
             patterns = {"who": who, "verb": verb, "target": target}
-            where = filters(*((f"a.{n} {{glob}} :{n}", p and glob(p, tx.dialect)) for n, p in patterns.items()))
+            where = filters(*((f"a.{n} {{glob}} :{n}", p and sql.glob(p, tx.dialect)) for n, p in patterns.items()))
             where |= filters(("a.at >= :since", None if since is None else from_datetime(since)))
             return read.audit(tx, where, limit)
 

@@ -27,7 +27,7 @@ def wrong(play: Play) -> dict[str, Diagnosis]:
     return {finding.check: finding for finding in health.examine(play.ledger) if not finding.ok}
 
 
-def the_only_fault(url: str) -> Finding:
+def the_only_fault(url: str) -> Diagnosis:
     with closing(Ledger(url)) as ledger:
         (finding,) = [found for found in health.examine(ledger) if not found.ok]
     return finding

@@ -399,7 +399,7 @@ class Backup:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """One thing that `doctor` looked at."""
 
     check: str

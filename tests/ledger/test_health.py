@@ -17,17 +17,17 @@ from gristmill.clock import SECOND
 from gristmill.ledger import health
 from gristmill.ledger.finish import Verdict
 from gristmill.ledger.store import Ledger
-from gristmill.model import Finding
+from gristmill.model import Diagnosis
 from tests import servers
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, stubborn
 
 
-def wrong(play: Play) -> dict[str, Finding]:
+def wrong(play: Play) -> dict[str, Diagnosis]:
     return {finding.check: finding for finding in health.examine(play.ledger) if not finding.ok}
 
 
-def the_only_fault(url: str) -> Finding:
+def the_only_fault(url: str) -> Diagnosis:
     with closing(Ledger(url)) as ledger:
         (finding,) = [found for found in health.examine(ledger) if not found.ok]
     return finding

@@ -12,7 +12,7 @@ from gristmill.cli.app import Command, Place, as_json, pass_place
 from gristmill.cli.exits import FAILED, OK
 
 if TYPE_CHECKING:
-    from gristmill.model import Finding
+    from gristmill.model import Diagnosis
 
 
 @click.command(cls=Command, short_help="Check the database and this machine; say what mends it.")
@@ -44,7 +44,7 @@ def doctor(place: Place, json_wanted: bool) -> int:
     return OK if well else FAILED
 
 
-def _command(place: Place, finding: Finding) -> str | None:
+def _command(place: Place, finding: Diagnosis) -> str | None:
     if not finding.command:
         return None
     program, *words = finding.command

@@ -19,17 +19,14 @@ from gristmill.ledger import chores, flow, schema
 from gristmill.ledger.chores import Selection
 from gristmill.ledger.moment import Ended, moment
 from gristmill.ledger.schema import columns
-from gristmill.ledger.sql import Sql
+from gristmill.ledger.sql import Sql, numbers
 from gristmill.ledger.stop import audit
 from gristmill.ledger.store import Tx
 from gristmill.states import ACTIVE_RUN, TERMINAL, StageState, State, sources
 
 _RUN = Sql("SELECT id, subject_id, pipeline, state, epoch, stop FROM gm_run WHERE id = :run")
 _STAGES = Sql(f"SELECT {columns(schema.stage)} FROM gm_stage WHERE run_id = :run ORDER BY position")
-_OTHER = Sql(
-    "SELECT id FROM gm_run WHERE subject_id = :subject AND id <> :run"
-    f" AND state IN ({', '.join(str(int(state)) for state in sorted(ACTIVE_RUN))})"
-)
+_OTHER = Sql(f"SELECT id FROM gm_run WHERE subject_id = :subject AND id <> :run AND state IN ({numbers(ACTIVE_RUN)})")
 _NEXT_EPOCH = Sql(
     f"UPDATE gm_run SET state = {State.IN_PROGRESS:d}, epoch = epoch + 1, started_at = coalesce(started_at, {{now}}),"
     " finished_at = NULL, stop = NULL, stop_by = NULL, error = NULL WHERE id = :run"
@@ -41,7 +38,7 @@ _RUN_BEFORE = (
     " AND EXISTS (SELECT 1 FROM gm_stage g WHERE g.run_id = r.id AND g.opened_at IS NOT NULL)"
     " ORDER BY finished_at DESC, id DESC LIMIT 1"
 )
-_ENDED_BEFORE = Sql(_RUN_BEFORE % ", ".join(str(int(state)) for state in sorted(TERMINAL)))
+_ENDED_BEFORE = Sql(_RUN_BEFORE % numbers(TERMINAL))
 _GOOD_BEFORE = Sql(_RUN_BEFORE % f"{State.COMPLETED:d}, {State.COMPLETED_WITH_ERRORS:d}")
 _SET_LAST = Sql(
     "UPDATE gm_subject SET last_run_id = :number, last_state = :state, last_run_at = :finished WHERE id = :subject"
@@ -55,7 +52,7 @@ _WITH_PARTS = Sql("SELECT id FROM gm_job WHERE stage_id = :stage AND parts_left 
 _SET_ASIDE = Sql(
     f"UPDATE gm_job SET state = {State.CANCELLED:d}, ready = NULL, run_at = NULL, worker_id = NULL, unique_key = NULL,"
     " cancel = {false}, finished_at = {now}, error = :why, error_class = NULL"
-    f" WHERE stage_id = :stage AND state IN ({', '.join(map(str, sources('set_aside')))})"
+    f" WHERE stage_id = :stage AND state IN ({numbers(sources('set_aside'))})"
     " RETURNING id, task_id"
 )
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gristmill.ledger import parents
 from gristmill.ledger.moment import Ended, moment
-from gristmill.ledger.sql import Sql
+from gristmill.ledger.sql import Sql, numbers
 from gristmill.ledger.tx import Tx
 from gristmill.states import ACTIVE_RUN, SUCCESS, TERMINAL, State, sources
 
@@ -81,7 +81,7 @@ _AGAIN = (  # its result stays until the next: a function may find that nothing 
     " errors = 0, crashes = 0, timeouts = 0, losses = 0, returns = 0, alone = {false}, cancel = {false}, fingerprint = NULL,"
     " archived_at = NULL, epoch = :epoch, priority = :priority"
 )
-_RERUN_FROM = ", ".join(map(str, sources("rerun")))
+_RERUN_FROM = numbers(sources("rerun"))
 _RERUN = Sql(f"UPDATE gm_job SET {_AGAIN} WHERE id {{in ids}} AND state IN ({_RERUN_FROM})")
 _BAD_PARTS = f"parent_id {{in ids}} AND stage_id IS NULL AND state IN ({State.FAILED:d}, {State.CANCELLED:d})"
 _FAILED_PARTS = Sql(f"SELECT parent_id, state, queue_id FROM gm_job WHERE {_BAD_PARTS} ORDER BY id {{lock}}")
@@ -95,7 +95,7 @@ _RENEW = Sql(
 _STALE = Sql(
     "SELECT j.id, j.state, j.task_id FROM gm_job j JOIN gm_job p ON p.id = j.parent_id"
     f" WHERE {_IN_WINDOW} AND p.run_id = j.run_id AND p.epoch IS NOT NULL AND p.attempt <> j.parent_attempt"
-    f" AND p.state IN ({', '.join(str(int(state)) for state in sorted(SUCCESS))})"
+    f" AND p.state IN ({numbers(SUCCESS)})"
     f" AND {_EMITTED} AND {_WHOLE % ('j.', 'j.')} ORDER BY j.id {{lock_j}}"
 )
 _SKIP = Sql(  # a higher attempt: whatever came from it is stale too
@@ -126,7 +126,7 @@ _AS_IT_IS = Sql(
 _PENDING = Sql(
     "SELECT DISTINCT g.run_id FROM gm_stage g JOIN gm_run r ON r.id = g.run_id"
     " WHERE (g.todo IS NOT NULL OR g.pruning IS NOT NULL) AND (g.todo IS NOT NULL OR g.waiting_for = 1)"
-    f" AND r.state IN ({', '.join(str(int(state)) for state in sorted(ACTIVE_RUN))}) AND r.stop IS NULL ORDER BY g.run_id"
+    f" AND r.state IN ({numbers(ACTIVE_RUN)}) AND r.stop IS NULL ORDER BY g.run_id"
 )
 
 

@@ -22,7 +22,7 @@ from gristmill.ledger.grants import purpose_of
 from gristmill.ledger.schema import REVISION
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx, sqlite_module
-from gristmill.model import Finding
+from gristmill.model import Diagnosis
 from gristmill.states import WorkerState
 
 _SKEW = 2.0  # seconds
@@ -66,7 +66,7 @@ _CONNECTIONS = Sql(
 )
 
 
-def examine(ledger: Ledger) -> list[Finding]:
+def examine(ledger: Ledger) -> list[Diagnosis]:
     """Everything that was looked at, well or not, in the order in which it should be mended."""
     schema = _schema(ledger)
     found = [schema]
@@ -81,39 +81,39 @@ def examine(ledger: Ledger) -> list[Finding]:
     return found
 
 
-def _schema(ledger: Ledger) -> Finding:
+def _schema(ledger: Ledger) -> Diagnosis:
     try:
         ledger.check_schema()
     except DatabaseError as error:
         newer = (ledger.revision() or "") > REVISION
         mend = ("pip", "install", "--upgrade", "gristmill") if newer else ("gristmill", "db", "upgrade")
-        return Finding("schema", False, str(error).partition("; ")[0], mend)
-    return Finding("schema", True, f"{ledger.revision()}; this code is made for {REVISION}")
+        return Diagnosis("schema", False, str(error).partition("; ")[0], mend)
+    return Diagnosis("schema", True, f"{ledger.revision()}; this code is made for {REVISION}")
 
 
 # ---- what both have
 
 
-def _ledger(tx: Tx, whose_clock: str) -> Iterator[Finding]:
+def _ledger(tx: Tx, whose_clock: str) -> Iterator[Diagnosis]:
     workers = tx.all(_WORKERS)
     ahead = [worker for worker in workers if worker.ahead > _SKEW * SECOND]
     if ahead:
         first = ahead[0]
         said = f"worker {first.id} was heard of {first.ahead / SECOND:.0f} s in the future: {whose_clock} clock was set back"
-        yield Finding("heartbeats", False, said, ("timedatectl", "set-ntp", "true"))
+        yield Diagnosis("heartbeats", False, said, ("timedatectl", "set-ntp", "true"))
     silent = [worker.id for worker in workers if worker.silent]
     said = (
         f"the lease of {_some(silent, 'worker')} is over, and nobody took its jobs" if silent else _count(workers, "worker")
     )
-    yield Finding("workers", not silent, said, ("gristmill", "reconcile") if silent else ())
+    yield Diagnosis("workers", not silent, said, ("gristmill", "reconcile") if silent else ())
     served = [orjson.loads(worker.queues) for worker in workers if not worker.silent]
     for row in tx.all(_WAITING):
         if not any(not queues or row.name in queues for queues in served):
-            yield Finding("queues", False, f"{row.name} has jobs, and no worker", ("gristmill", "work", "-q", row.name))
+            yield Diagnosis("queues", False, f"{row.name} has jobs, and no worker", ("gristmill", "work", "-q", row.name))
     parked: int = tx.value(_PARKED, most=_LOOKED)
     if parked:
         said = f"{parked:,} failed {'job has' if parked == 1 else 'jobs have'} killed the process, or the worker, too often"
-        yield Finding("crashes", False, said, ("gristmill", "error", "list"))
+        yield Diagnosis("crashes", False, said, ("gristmill", "error", "list"))
 
 
 def _some(numbers: list[int], what: str) -> str:
@@ -125,7 +125,7 @@ def _count(rows: list[Any], what: str) -> str:
     return f"{len(rows)} {what}{'' if len(rows) == 1 else 's'} alive" if rows else f"no {what} is alive"
 
 
-def _disks(ledger: Ledger) -> Iterator[Finding]:
+def _disks(ledger: Ledger) -> Iterator[Diagnosis]:
     """PostgreSQL does not tell what its disk has left; this host's matters all the same, to jobs."""
     folders = {"temporary files": Path(tempfile.gettempdir())}
     if ledger.is_sqlite:
@@ -133,28 +133,28 @@ def _disks(ledger: Ledger) -> Iterator[Finding]:
     for what, folder in folders.items():
         free = shutil.disk_usage(folder).free
         said = f"{free / (1 << 30):,.1f} GiB left for {what} in {folder}"
-        yield Finding("disk", free >= _FREE, said, () if free >= _FREE else ("df", "-h", str(folder)))
+        yield Diagnosis("disk", free >= _FREE, said, () if free >= _FREE else ("df", "-h", str(folder)))
 
 
 # ---- SQLite
 
 
-def _sqlite(tx: Tx, ledger: Ledger) -> Iterator[Finding]:
-    yield Finding("sqlite", True, f"SQLite {sqlite_module().sqlite_version}")
+def _sqlite(tx: Tx, ledger: Ledger) -> Iterator[Diagnosis]:
+    yield Diagnosis("sqlite", True, f"SQLite {sqlite_module().sqlite_version}")
     pages, free, size = (
         tx.value(Sql(f"SELECT {name} FROM pragma_{name}")) for name in ("page_count", "freelist_count", "page_size")
     )
     ok = free * size < _FREE or free * 2 < pages
     said = f"{free * size / (1 << 20):,.0f} of {pages * size / (1 << 20):,.0f} MiB of the file are empty"
-    yield Finding("bloat", ok, said, () if ok else ("sqlite3", str(ledger.path), "VACUUM"))
+    yield Diagnosis("bloat", ok, said, () if ok else ("sqlite3", str(ledger.path), "VACUUM"))
     wal = Path(f"{ledger.path}-wal")
     grown = wal.stat().st_size if wal.exists() else 0
     if grown > _WAL:
         said = f"the write-ahead log has {grown / (1 << 30):,.1f} GiB: some process reads for a long time"
-        yield Finding("transactions", False, said, ("fuser", "-v", str(wal)))
+        yield Diagnosis("transactions", False, said, ("fuser", "-v", str(wal)))
 
 
-def _files(ledger: Ledger) -> Iterator[Finding]:
+def _files(ledger: Ledger) -> Iterator[Diagnosis]:
     """Everyone who writes needs the folder and all files beside the database."""
     path = ledger.path
     wrong = [path.parent] if not os.access(path.parent, os.W_OK | os.X_OK) else []
@@ -162,46 +162,46 @@ def _files(ledger: Ledger) -> Iterator[Finding]:
     wrong += [file for file in beside if file.exists() and not os.access(file, os.R_OK | os.W_OK)]
     if wrong:
         names = [str(file) for file in wrong]
-        yield Finding(
+        yield Diagnosis(
             "permissions",
             False,
             f"{getpass.getuser()} may not write {', '.join(names)}",
             ("chown", getpass.getuser(), *names),
         )
     else:
-        yield Finding("permissions", True, f"{getpass.getuser()} may read and write {path} and what is beside it")
+        yield Diagnosis("permissions", True, f"{getpass.getuser()} may read and write {path} and what is beside it")
 
 
 # ---- PostgreSQL
 
 
-def _postgres(tx: Tx) -> Iterator[Finding]:
+def _postgres(tx: Tx) -> Iterator[Diagnosis]:
     yield _clock(tx)
     purpose, lacks = purpose_of(tx)
     role = tx.value(Sql("SELECT current_user"))
     said = f"role {role} may {_MAY[purpose]}" if purpose else f"role {role} lacks {', '.join(lacks[:3])}"
-    yield Finding("permissions", purpose is not None, said, () if purpose else ("gristmill", "db", "grants", str(role)))
+    yield Diagnosis("permissions", purpose is not None, said, () if purpose else ("gristmill", "db", "grants", str(role)))
     yield from _vacuum(tx)
     used, most = tx.tuples(_CONNECTIONS)[0]
     ok = used < most * 0.9
     said = f"{used} of {most} connections are in use"
-    yield Finding("connections", ok, said, () if ok else ("psql", "-c", "TABLE pg_stat_activity"))
+    yield Diagnosis("connections", ok, said, () if ok else ("psql", "-c", "TABLE pg_stat_activity"))
 
 
 _MAY = {"worker": "work", "api": "start and change work, but not work itself", "reader": "read only"}
 
 
-def _clock(tx: Tx) -> Finding:
+def _clock(tx: Tx) -> Diagnosis:
     before = time.time()
     there = tx.value(Sql("SELECT extract(epoch FROM clock_timestamp())::float8"))
     after = time.time()
     skew = (before + after) / 2 - there
     ok = abs(skew) <= _SKEW + (after - before)
     said = f"this host's clock is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} the database's"
-    return Finding("clock", ok, said, () if ok else ("timedatectl", "set-ntp", "true"))
+    return Diagnosis("clock", ok, said, () if ok else ("timedatectl", "set-ntp", "true"))
 
 
-def _vacuum(tx: Tx) -> Iterator[Finding]:
+def _vacuum(tx: Tx) -> Iterator[Diagnosis]:
     """What keeps dead rows: with them every claim gets slower."""
     held = [
         (f"connection {row.pid} ({row.name or 'unnamed'})", row.seconds, f"SELECT pg_terminate_backend({row.pid})")
@@ -213,15 +213,15 @@ def _vacuum(tx: Tx) -> Iterator[Finding]:
     ]
     for who, seconds, mend in held:
         said = f"{who} is in a transaction for {seconds // 60} min, which holds back vacuum"
-        yield Finding("transactions", False, said, ("psql", "-c", mend))
+        yield Diagnosis("transactions", False, said, ("psql", "-c", mend))
     if not held:
-        yield Finding("transactions", True, f"none is longer than {_LONG // 60} min")
+        yield Diagnosis("transactions", True, f"none is longer than {_LONG // 60} min")
     if tx.value(_AUTOVACUUM) != "on":
         said = "autovacuum is off: tables only grow"
-        yield Finding("bloat", False, said, ("psql", "-c", "ALTER SYSTEM SET autovacuum = on"))
+        yield Diagnosis("bloat", False, said, ("psql", "-c", "ALTER SYSTEM SET autovacuum = on"))
     bloated = tx.all(_TABLES, dead=_DEAD)
     for row in bloated:
         said = f"{row.relname} has {row.dead:,} dead rows, and {row.live:,} live ones"
-        yield Finding("bloat", False, said, ("psql", "-c", f"VACUUM (ANALYZE) {row.relname}"))
+        yield Diagnosis("bloat", False, said, ("psql", "-c", f"VACUUM (ANALYZE) {row.relname}"))
     if not bloated:
-        yield Finding("bloat", True, "no table has more dead rows than live ones")
+        yield Diagnosis("bloat", True, "no table has more dead rows than live ones")

@@ -15,7 +15,7 @@ import orjson
 from sqlalchemy import exc
 
 from gristmill.application import with_jobs
-from gristmill.ledger.sql import Sql
+from gristmill.ledger.sql import Sql, numbers
 from gristmill.ledger.tx import Tx
 from gristmill.model import Repair
 from gristmill.states import TERMINAL
@@ -36,7 +36,7 @@ _NEWEST = Sql(  # the tables may have changed since a job was planned: the newes
     f"SELECT spec FROM gm_task WHERE name = (SELECT name FROM gm_task WHERE id = :task) AND {_DECLARED}"
     " ORDER BY id DESC LIMIT 1"
 )
-_ENDED = ", ".join(str(int(state)) for state in sorted(TERMINAL))
+_ENDED = numbers(TERMINAL)
 _MISS = Sql(
     "INSERT INTO gm_missed (job_id, at, error) SELECT j.id, j.finished_at, :error FROM gm_job j WHERE j.id {in ids}"
     f" AND j.state IN ({_ENDED}) ON CONFLICT (job_id) DO UPDATE SET at = excluded.at, error = excluded.error"

@@ -117,6 +117,11 @@ class _Compiled:
         return values
 
 
+def numbers(states: Iterable[int]) -> str:
+    """States as a statement lists them: `IN (4, 5, 6)`."""
+    return ", ".join(str(int(state)) for state in sorted(states))
+
+
 def glob(pattern: str, dialect: str) -> str:
     """A pattern with `*` and `?` as the dialect's {glob} reads it. SQLite's LIKE would not tell `a` from `A`."""
     if dialect == "sqlite":

@@ -16,8 +16,8 @@ from gristmill.model import (
     Attempt,
     AuditEntry,
     Backup,
+    Diagnosis,
     ErrorDetail,
-    Finding,
     Job,
     Queue,
     Run,
@@ -193,7 +193,7 @@ class Reading(Base):
                 return self._read(why.subject, flow, name)
         raise Invalid("why takes a run, or a job, or a pipeline and a subject of it")
 
-    def doctor(self) -> list[Finding]:
+    def doctor(self) -> list[Diagnosis]:
         """What is well with the database and this machine and what is not, each with what mends it."""
         return health.examine(self.ledger)
 

@@ -16,6 +16,7 @@ import orjson
 from gristmill.errors import Refused
 from gristmill.ledger import chores, parents, schema
 from gristmill.ledger.moment import Ended, moment
+from gristmill.ledger.read import LAST_WHOLE_RUN
 from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
@@ -44,12 +45,6 @@ _COUNTERS = Sql(
 )
 _CHORES = Sql("UPDATE gm_stage SET todo = :todo, pruning = :pruning, waiting_for = :waiting_for WHERE id = :stage")
 _ITS_JOB = Sql("SELECT id, state FROM gm_job WHERE stage_id = :stage {lock}")
-LAST_WHOLE_RUN = (  # of a subject: the last good one that did not end early. Later ones may only have found nothing to do
-    "(SELECT w.id FROM gm_run w WHERE w.subject_id = %s"
-    f" AND w.state IN ({State.COMPLETED:d}, {State.COMPLETED_WITH_ERRORS:d})"
-    f" AND NOT EXISTS (SELECT 1 FROM gm_stage e WHERE e.run_id = w.id AND e.outcome = {State.CANCELLED:d})"
-    " ORDER BY w.finished_at DESC, w.id DESC LIMIT 1)"
-)
 _LAST_GOOD_STAGES = Sql(
     f"SELECT g.name, coalesce(g.source_id, g.id) AS source FROM gm_stage g WHERE g.run_id = {LAST_WHOLE_RUN % ':subject'}"
 )

@@ -12,8 +12,7 @@ import orjson
 
 from gristmill.errors import NotFound, Refused
 from gristmill.ledger import remove
-from gristmill.ledger.flow import LAST_WHOLE_RUN
-from gristmill.ledger.read import now
+from gristmill.ledger.read import LAST_WHOLE_RUN, now
 from gristmill.ledger.remove import STANDS_ON
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit

@@ -117,6 +117,13 @@ def results(ledger: Ledger, run: int, stage: str, page: int = 1000) -> Iterator[
 # ---- runs
 
 
+LAST_WHOLE_RUN = (  # of a subject: the last good one that did not end early. Later ones may only have found nothing to do
+    "(SELECT w.id FROM gm_run w WHERE w.subject_id = %s"
+    f" AND w.state IN ({State.COMPLETED:d}, {State.COMPLETED_WITH_ERRORS:d})"
+    f" AND NOT EXISTS (SELECT 1 FROM gm_stage e WHERE e.run_id = w.id AND e.outcome = {State.CANCELLED:d})"
+    " ORDER BY w.finished_at DESC, w.id DESC LIMIT 1)"
+)
+_WHOLE = Sql(f"SELECT {LAST_WHOLE_RUN % 's.id'} FROM gm_subject s WHERE s.pipeline = :pipeline AND s.name = :subject")
 _RUN_COLUMNS = (
     "SELECT r.id, r.pipeline, s.name AS subject, r.state, r.priority, r.epoch, r.args, r.error, r.reason, r.stop,"
     f" r.created_at, r.started_at, r.finished_at{RUNS}"
@@ -142,6 +149,12 @@ def run(tx: Tx, number: int) -> Run:
         raise NotFound(f"there is no run {number}")
     results = {row.name: orjson.loads(row.result) for row in tx.all(_PLAIN_RESULTS, run=number) if row.result is not None}
     return Run(**{**vars(found[0]), "results": results})
+
+
+def last_whole_run(tx: Tx, pipeline: str, subject: str) -> int | None:
+    """The run whose stages a part run of the subject stands on; None: there is none."""
+    number: int | None = tx.value(_WHOLE, pipeline=pipeline, subject=subject)
+    return number
 
 
 def runs(tx: Tx, where: Mapping[str, Mapping[str, Any]], most: int) -> list[Run]:

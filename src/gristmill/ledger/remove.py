@@ -12,6 +12,7 @@ from typing import Any
 
 from gristmill.errors import NotFound, Refused
 from gristmill.ledger import flow
+from gristmill.ledger.read import LAST_WHOLE_RUN
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.states import TERMINAL, State
@@ -30,7 +31,7 @@ _REMEMBER = Sql(
 _STANDS_ON = Sql(f"SELECT {STANDS_ON} FROM gm_run r WHERE r.id = :run")
 _DELETE_RUN = Sql("DELETE FROM gm_run WHERE id = :run")  # stages and edges go with it
 _SUBJECT = Sql("SELECT id, last_run_id, last_good_run_id FROM gm_subject WHERE id = :subject {lock}")
-_LAST_WHOLE = Sql(f"SELECT {flow.LAST_WHOLE_RUN % ':subject'}")
+_LAST_WHOLE = Sql(f"SELECT {LAST_WHOLE_RUN % ':subject'}")
 _LAST = Sql(
     "UPDATE gm_subject SET last_run_id = r.id, last_state = r.state, last_run_at = r.finished_at FROM gm_subject s"
     " LEFT JOIN gm_run r ON r.id = (SELECT l.id FROM gm_run l WHERE l.subject_id = :subject AND l.finished_at IS NOT NULL"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gristmill.binding import check_key, encode
-from gristmill.errors import Invalid, NotFound, did_you_mean
+from gristmill.errors import Invalid, did_you_mean
 from gristmill.mill.base import Do
 from gristmill.mill.lazy import lazy
 from gristmill.mill.part_runs import Only, part_run
@@ -84,11 +84,8 @@ class Asking(Reading):
         return Run(**{**vars(run), "created": started.created})
 
     def _last_arguments(self, pipeline: str, subject: str) -> dict[str, Any]:
-        """Of the subject's last good run."""
-        try:
-            last = self.subject(pipeline, subject).last_good_run
-        except NotFound:
-            return {}
+        """Of the run that a part run of the subject would stand on."""
+        last = self._read(read.last_whole_run, pipeline, subject)
         return {} if last is None else self.run(last).args
 
     def enqueue(

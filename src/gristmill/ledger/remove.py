@@ -32,7 +32,8 @@ _DELETE_RUN = Sql("DELETE FROM gm_run WHERE id = :run")  # stages and edges go w
 _SUBJECT = Sql("SELECT id, last_run_id, last_good_run_id FROM gm_subject WHERE id = :subject {lock}")
 _LAST = Sql(
     "UPDATE gm_subject SET last_run_id = r.id, last_state = r.state, last_run_at = r.finished_at FROM gm_subject s"
-    " LEFT JOIN gm_run r ON r.id = (SELECT id FROM gm_run WHERE subject_id = :subject AND finished_at IS NOT NULL"
+    " LEFT JOIN gm_run r ON r.id = (SELECT e.id FROM gm_run e WHERE subject_id = :subject AND finished_at IS NOT NULL"
+    " AND EXISTS (SELECT 1 FROM gm_stage g WHERE g.run_id = e.id AND g.opened_at IS NOT NULL)"  # not dropped while it waited
     " ORDER BY finished_at DESC, id DESC LIMIT 1) WHERE gm_subject.id = :subject AND s.id = :subject"
 )
 _LAST_GOOD = Sql(

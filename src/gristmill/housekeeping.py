@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from gristmill.clock import SECOND
+from gristmill.errors import NotFound
 from gristmill.identity import gone, host
 from gristmill.ledger import again, bulk, chores, parts, queues, remove, stop, workers
 from gristmill.ledger.queues import QueueRow
@@ -102,9 +103,15 @@ class Housekeeping:
     def _go_on(self, orders: Collection[int], removals: Sequence[int]) -> None:
         """What a command began and did not end: it was killed, or waits for a run to end."""
         until = time.monotonic() + _AT_MOST
-        self._taken_over = {number for number in orders if not carry_out(self.ledger, number, until).settled}
+        self._taken_over = {number for number in orders if not self._settled(number, until)}
         if removals:
             remove_pending(self.ledger, until)
+
+    def _settled(self, order: int, until: float) -> bool:
+        try:
+            return carry_out(self.ledger, order, until).settled
+        except NotFound:  # another ledger was put in the place of this one
+            return True
 
     def _rescue(self, worker: int, *, gone: bool) -> None:
         jobs = self.ledger.do(workers.rescue, worker, gone)

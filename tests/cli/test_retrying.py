@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gristmill.cli.starting import _stages
 from tests.cli.conftest import APP, Cli
 
 
@@ -68,3 +69,9 @@ def test_a_run_of_one_item(failed: Cli) -> None:
     )
     assert failed.call(*start, "--from-stage", "cont").code == 64
     assert failed.call("-A", APP, "work", "--run", 2, "--drain").code == 64
+
+
+def test_all_of_a_stage_and_some_of_it_is_all_of_it_in_either_order() -> None:
+    assert _stages(("page:a*", "page")) == _stages(("page", "page:a*")) == {"page": None}
+    assert _stages(("page:a*", "page:b*", "total")) == {"page": ["a*", "b*"], "total": None}
+    assert _stages(()) is None

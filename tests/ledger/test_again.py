@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from gristmill.errors import NotFound, Refused
+from gristmill.errors import Invalid, NotFound, Refused
 from gristmill.ledger import again, chores, workers
 from gristmill.ledger.chores import Batch
 from gristmill.ledger.claim import Claimed
@@ -737,3 +738,20 @@ def test_an_item_with_parts_under_way_goes_on_though_it_is_given_otherwise(opene
     play.ledger.do(workers.rescue, player.id, gone=True)
     play.drain_later()
     assert play.counters(run.id, "page") == (2, 2, 0, 0, 0)
+
+
+@pytest.mark.parametrize("run", [-1, 0, 1 << 63, 1 << 70])
+def test_a_number_that_no_run_has(opened: Open, run: int) -> None:
+    play = opened(SITE)
+    for verb in (play.mill.retry_run, lambda number: play.mill.recoveries(run=number)):
+        with pytest.raises(NotFound, match=f"there is no run {run}"):
+            verb(run)
+
+
+@pytest.mark.parametrize("what", ["stage", "error", "key", "version"])
+@pytest.mark.parametrize("text", ["\0", "\udcff", 5])
+def test_text_that_no_database_can_hold_is_refused(opened: Open, what: str, text: Any) -> None:
+    play = opened(SITE)
+    run = ended(play)
+    with pytest.raises(Invalid, match=what):
+        play.retry(run, **{what: text})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 import threading
@@ -254,6 +255,14 @@ def test_names_of_another_ledger_are_not_mixed_in(opened: Open, other: str, file
 
 
 # ---- whole or not at all
+
+
+def test_what_is_no_file_is_never_replaced(opened: Open, file: Path) -> None:
+    play = opened()
+    os.mkfifo(file)  # as little a file as /dev/null, which root could replace
+    with pytest.raises(Refused, match="is there already, and is no file"):
+        backups.backup(play.ledger, file, force=True)
+    assert file.is_fifo()
 
 
 def test_a_file_that_is_there_is_not_replaced_unless_told(opened: Open, file: Path) -> None:

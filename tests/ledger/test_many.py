@@ -531,14 +531,51 @@ def test_the_audit_is_filtered(play: Play) -> None:
     assert (first - second).total_seconds() * SECOND == 60 * SECOND
 
 
-def test_a_run_that_never_began_is_not_a_subjects_last(opened: Open) -> None:
-    """Cancelled while it waited: it says nothing about the subject, also once a later one is deleted."""
-    play = opened(plan("one", work=step()))
-    first = play.mill.start("one", "s").id
-    waiting = play.mill.start("one", "s", if_active="wait").id
-    play.mill.cancel_run(waiting)
+def test_an_action_that_a_restore_took_away_is_left_alone(opened: Open) -> None:
+    play = opened(SITE)
+    house = Housekeeping(play.ledger)
+    house._taken_over = {4711}  # it had more to do, and then the ledger was replaced
+    house.tick(0.0, play.player().id, set, ())
+    assert house._taken_over == set()
+    with pytest.raises(NotFound, match="action 4711"):
+        carry_out(play.ledger, 4711)
+
+
+def test_a_run_that_was_dropped_while_it_waited_is_no_subjects_last_one(opened: Open) -> None:
+    play = opened(SITE)
+    runs = []
+    for _ in range(2):
+        runs.append(play.mill.start("site", "s").id)
+        dropped = play.mill.start("site", "s", if_active="wait")
+        play.clock.at += SECOND
+        play.drain() if len(runs) == 1 else play.mill.cancel_run(dropped.id)
+        play.clock.at += SECOND
+        play.drain()
+    assert play.value("SELECT last_run_id FROM gm_subject") == runs[1]
+    play.mill.delete_runs(ids=[runs[1]])
+    assert play.value("SELECT last_run_id FROM gm_subject") == runs[1] - 1
+
+
+def test_parts_of_a_run_that_is_being_removed_are_nobodys(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = opened(SITE)
+    run = play.mill.start("site", "s").id
+    player = play.player()
+    job = player.take_one()
+    player.split(job, "a", "b")
     play.drain()
-    second = play.mill.start("one", "s").id
-    play.drain()
-    play.mill.delete_runs(ids=[second])
-    assert play.mill.subject("one", "s").last_run == first
+    part = play.mill.jobs(part_of=job.id)[0].id
+    monkeypatch.setattr(remove, "BATCH", 0)
+    play.ledger.do(remove.remove_run, run)
+    assert play.mill.jobs() == []
+    for verb in (play.mill.job, play.mill.retry_job, lambda number: play.mill.archive_jobs(ids=[number])):
+        with pytest.raises(NotFound, match=f"there is no job {part}"):
+            verb(part)
+    assert play.mill.reconcile(dry_run=True) == []
+
+
+@pytest.mark.parametrize("text", ["\0", "\udcff"])
+def test_text_that_no_database_can_hold_is_refused(opened: Open, text: str) -> None:
+    play = opened(SITE)
+    for what in ("key", "stage", "task", "error", "subject", "pipeline"):
+        with pytest.raises(Invalid, match=what):
+            play.mill.cancel_jobs(**{what: text})  # type: ignore[arg-type]

@@ -55,6 +55,19 @@ def the_last_part_and_the_wait_for_it(play: Play, subject: str) -> Meeting:
     return Meeting(waits, call(exchange, other.id, Batch(completed=plain(part))), called_once(play, job))
 
 
+def the_last_part_and_the_end_of_its_job(play: Play, subject: str) -> Meeting:
+    """It did not wait for its part, and nobody else holds its row."""
+    one, other = play.player(), play.player()
+    job = handed_over(play, one, "a", wait=False)
+    part = other.take_one()
+
+    def check() -> None:
+        assert play.mill.job(job.id).state == "completed_with_errors"
+
+    ends = call(finish, one.id, [end(job, Verdict.WITH_ERRORS)])
+    return Meeting(ends, call(exchange, other.id, Batch(completed=plain(part))), check)
+
+
 def two_jobs_that_wait_for_each_others_workers(play: Play, subject: str) -> Meeting:
     one, other = play.player(), play.player()
     play.mill.enqueue_many(solo, [{}] * 2)
@@ -215,6 +228,7 @@ def parts_and_a_raise_of_the_run(play: Play, subject: str) -> Meeting:
 SCENARIOS: list[Scenario] = [
     the_last_two_parts,
     the_last_part_and_the_wait_for_it,
+    the_last_part_and_the_end_of_its_job,
     two_jobs_that_wait_for_each_others_workers,
     the_last_part_and_a_cancel_of_its_job,
     the_last_part_and_a_cancel_of_it,

@@ -309,3 +309,25 @@ def test_a_part_run_in_the_callers_transaction(opened: Open) -> None:
     play.drain()
     assert play.run(run).state == "completed"
     assert play.ran == ["page/a", "page/b", "page/c", "ok", "total", "publish"]
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_part_run_whose_items_are_deleted_before_it_has_them_fails(opened: Open) -> None:
+    play = opened(SITE)
+    before = good(play, find=[f"{n:02}" for n in range(30)])
+    run = play.mill.start("site", "s", from_stage="page")
+    play.mill.delete_runs(ids=[before.id])
+    play.drain()
+    over = play.run(run)
+    assert (over.state, over.stage("total").outcome) == ("failed", "cancelled")
+    assert "was deleted; start a whole run" in (over.error or "")
+    play.retry(run, stage="page")
+    play.drain()
+    assert play.run(run).state == "failed"  # nor is it whole the second time
+
+
+@pytest.mark.parametrize("only", [5, {"page": 5}])
+def test_what_is_no_stage_or_pattern_is_refused(opened: Open, only: Any) -> None:
+    play = opened(SITE)
+    with pytest.raises(Invalid, match=r"not (as )?5"):
+        play.mill.start("site", "s", only=only)

@@ -86,8 +86,10 @@ def _stages(only: tuple[str, ...]) -> dict[str, list[str] | None] | None:
     chosen: dict[str, list[str] | None] = {}
     for text in only:
         stage, colon, glob = text.partition(":")
-        globs = chosen.setdefault(stage, [] if colon else None)
-        if colon and globs is not None:
+        globs = chosen.setdefault(stage, [])
+        if not colon:
+            chosen[stage] = None  # all of it, whichever was said first
+        elif globs is not None:
             globs.append(glob)
     return chosen or None
 

@@ -77,8 +77,9 @@ def backup(ledger: Ledger, file: Path, *, force: bool = False) -> Backup:
 
 
 def _refuse_existing(file: Path, force: bool) -> None:
-    if file.is_dir() or (file.exists() and not force):
-        raise Refused(f"{file} is there already" + ("" if file.is_dir() else "; --force replaces it"))
+    strange = file.exists() and not file.is_file()  # a folder, a device (/dev/null!), a pipe: never replaced
+    if strange or (file.exists() and not force):
+        raise Refused(f"{file} is there already" + (", and is no file" if strange else "; --force replaces it"))
 
 
 def _check_revision(ledger: Ledger) -> None:

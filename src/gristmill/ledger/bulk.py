@@ -226,7 +226,10 @@ def _order(row: Any) -> Order:
 
 
 def order(tx: Tx, number: int) -> Order:
-    return _order(tx.one(_ORDER, order=number))
+    row = tx.one(_ORDER, order=number)
+    if row is None:
+        raise NotFound(f"action {number} is not in the ledger any more: that was restored")
+    return _order(row)
 
 
 def left_alone(tx: Tx, quiet: int) -> list[int]:

@@ -17,7 +17,9 @@ JOBS = (
     " LEFT JOIN gm_subject s ON s.id = r.subject_id"
 )
 RUNS = " FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id"
-THERE = "(j.stage_id IS NULL OR g.id IS NOT NULL)"  # not of a run that is being removed
+THERE = (  # not of a run that is being removed, as an item or as a part of one
+    "((j.stage_id IS NULL OR g.id IS NOT NULL) AND (j.run_id IS NULL OR r.id IS NOT NULL))"
+)
 
 ARCHIVED = "j.archived_at IS NOT NULL"
 # Of a job on its own it is its unique key, which is kept with the task's name before it.

@@ -293,13 +293,15 @@ def _settle_others(
     marks = {o.job: fingerprint(_kind(o), o.reason, o.traceback) for o in outcomes if o.verdict in _FAILED}
     ended, back = _decide(tx, outcomes, runs, marks)
     done: set[int] = set()
-    for rows in _portions(ended, 3) if ended else ():
-        for job, task, *change in tx.tuples(_END, worker=worker, f=rows):
+    for sql in (_END, _END_LATER, _END):  # later, with parts that have not ended; the last of them may have ended by then
+        left = [row for row in ended if row[0] not in done]
+        for job, *what in (
+            [row for rows in _portions(left, 3) for row in tx.tuples(sql, worker=worker, f=rows)] if left else ()
+        ):
             done.add(job)
-            over.append(Ended(job, task))
-            changes[flow.Change(*change)] += 1
-    if late := [row for row in ended if row[0] not in done]:  # or with parts that have not ended
-        done.update(job for rows in _portions(late, 3) for (job,) in tx.tuples(_END_LATER, worker=worker, f=rows))
+            if what:
+                over.append(Ended(job, what[0]))
+                changes[flow.Change(*what[1:])] += 1
     for job, queue, ready, run_at in tx.tuples(_BACK, worker=worker, f=back) if back else ():
         done.add(job)
         if ready is not None or run_at is not None:

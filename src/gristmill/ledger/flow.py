@@ -48,6 +48,7 @@ _ITS_JOB = Sql("SELECT id, state FROM gm_job WHERE stage_id = :stage {lock}")
 _LAST_GOOD_STAGES = Sql(
     f"SELECT g.name, coalesce(g.source_id, g.id) AS source FROM gm_stage g WHERE g.run_id = {LAST_WHOLE_RUN % ':subject'}"
 )
+_IS_THERE = Sql("SELECT 1 FROM gm_stage WHERE id = :stage")
 _BEGUN = Sql(
     f"UPDATE gm_run SET state = {State.IN_PROGRESS:d}, started_at = {{now}} WHERE id = :run AND state = {State.QUEUED:d}"
 )
@@ -279,6 +280,8 @@ class Flow:
 
     def go_on(self, stage: dict[str, Any]) -> bool:
         """The next batch of what is left to do for a stage, if it is time; says whether there was one."""
+        if self.run["stop"] is not None:
+            return False
         if stage["todo"] is not None:
             todo = orjson.loads(stage["todo"])
             if "select" in todo:
@@ -286,6 +289,11 @@ class Flow:
             else:
                 done = chores.take_over(self.tx, self.run, stage, todo)
             self.recount(stage, done.before, done.after)
+            if "source" in todo and self.tx.value(_IS_THERE, stage=todo["source"]) is None:
+                # Asked afterwards: items go after their stage. Without some of them the run must not seem to be whole.
+                why = f"stage {stage['name']!r}: the run that its items are taken from was deleted; start a whole run"
+                self.stop(State.FAILED, by="gristmill", error=why)
+                return True
             left = todo.get("then") if done.following is None else {**todo, "from": done.following}
             self.set_chores(stage, None if left is None else orjson.dumps(left).decode(), stage["pruning"])
         elif stage["pruning"] is not None and stage["waiting_for"] == 1:

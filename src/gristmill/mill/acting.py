@@ -15,7 +15,7 @@ from gristmill.binding import check_key
 from gristmill.errors import Invalid, Refused, did_you_mean
 from gristmill.mill.lazy import lazy
 from gristmill.mill.reading import Reading
-from gristmill.mill.values import checked_id, delay_of, labels_of, name_of, reason_of, who
+from gristmill.mill.values import checked_id, delay_of, labels_of, name_of, reason_of, text_of, who
 from gristmill.model import Job, RetriedError, RetriedRun, Run, Subject
 from gristmill.pipeline import Pipeline, check_name
 from gristmill.states import State
@@ -76,6 +76,9 @@ class Acting(Reading):
         `failed`, of one `stage`, with this `error` (its fingerprint), with a `key` like this (a glob), done with this
         `version` (what `ctx.skip_unchanged` was told).
         """
+        checked_id(run, "run")
+        for what, text in {"stage": stage, "error": error, "key": key, "version": version}.items():
+            text_of(text, what)
         only_failed = failed or error is not None or (stage, key, version) == (None, None, None)
         states = (int(State.FAILED),) if only_failed else chores.Selection().states
         selection = chores.Selection(states, error, key, version)

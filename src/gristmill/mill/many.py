@@ -15,7 +15,7 @@ from gristmill.binding import encode
 from gristmill.errors import Invalid
 from gristmill.mill.acting import Acting
 from gristmill.mill.lazy import lazy
-from gristmill.mill.values import arguments, checked_id, delay_of, name_of, reason_of, state_of, who
+from gristmill.mill.values import arguments, checked_id, delay_of, name_of, reason_of, state_of, text_of, who
 from gristmill.model import Bulk, Job, Pruned
 from gristmill.pipeline import Pipeline, Stage
 from gristmill.settings import worker_settings
@@ -155,8 +155,8 @@ class Many(Acting):
         if not given:
             raise Invalid("say which: ids=…, or at least one of the filters (state, queue, older, key, …)")
         for name in _SINGULAR:
-            if name != "run" and not isinstance(given.get(name, ""), str):
-                raise Invalid(f"{name} must be text, not {given[name]!r}")
+            if name != "run":
+                text_of(given.get(name), name)
         ids = given.pop("ids", None)
         older = given.pop("older", None)
         if "run" in given:

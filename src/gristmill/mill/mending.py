@@ -10,7 +10,7 @@ from gristmill.errors import Invalid
 from gristmill.mill.acting import Acting
 from gristmill.mill.asking import Asking
 from gristmill.mill.lazy import lazy
-from gristmill.mill.values import delay_of, name_of, who
+from gristmill.mill.values import checked_id, delay_of, name_of, who
 from gristmill.model import Recovery, Repair
 from gristmill.pipeline import Pipeline, Stage
 
@@ -58,6 +58,8 @@ class Mending(Asking, Acting):
     ) -> list[Recovery]:
         """What reconcile did for a run, or for a subject of a pipeline, newest first."""
         flow = None if pipeline is None else name_of(pipeline)
+        if run is not None:
+            checked_id(run, "run")
         return self._read(recover.recoveries, run=run, pipeline=flow, subject=subject, most=limit)
 
     def _mend_by(self, verb: str, arguments: dict[str, Any]) -> None:

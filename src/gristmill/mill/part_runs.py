@@ -50,10 +50,14 @@ def _only(only: Only | None) -> dict[str, tuple[str, ...] | None] | None:
         return {_name(only): None}
     if isinstance(only, Mapping):
         return {_name(stage): None if globs is None else _globs(globs) for stage, globs in only.items()}
+    if not isinstance(only, Iterable):
+        raise Invalid(f"only must be a stage, several of them, or a dict of them with keys, not {only!r}")
     return {_name(stage): None for stage in only}
 
 
 def _globs(globs: str | Iterable[str]) -> tuple[str, ...]:
+    if not isinstance(globs, Iterable):
+        raise Invalid(f"keys are given as a pattern, or several, not as {globs!r}")
     return tuple(check_key(glob) for glob in ([globs] if isinstance(globs, str) else globs))
 
 

@@ -94,6 +94,17 @@ def reason_of(reason: Any) -> str | None:
     return reason
 
 
+def text_of(text: Any, what: str) -> str | None:
+    """What is looked for: text that both databases can hold."""
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise Invalid(f"{what} must be text, not {text!r}")
+    if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise Invalid(f"{what} {text!r} holds a character that no database can")
+    return text
+
+
 def choice(kind: Any, value: Any, what: str) -> Any:
     try:
         return kind(value)

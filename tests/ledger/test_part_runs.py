@@ -8,7 +8,7 @@ import pytest
 
 from gristmill import Invalid
 from gristmill.errors import Refused
-from gristmill.ledger import chores
+from gristmill.ledger import chores, remove
 from gristmill.ledger.emit import Item
 from gristmill.ledger.finish import Verdict
 from gristmill.model import Run
@@ -316,7 +316,7 @@ def test_a_part_run_whose_items_are_deleted_before_it_has_them_fails(opened: Ope
     play = opened(SITE)
     before = good(play, find=[f"{n:02}" for n in range(30)])
     run = play.mill.start("site", "s", from_stage="page")
-    play.mill.delete_runs(ids=[before.id])
+    play.ledger.do(remove.remove_run, before.id)  # as no command does while that run is under way
     play.drain()
     over = play.run(run)
     assert (over.state, over.stage("total").outcome) == ("failed", "cancelled")
@@ -331,3 +331,14 @@ def test_what_is_no_stage_or_pattern_is_refused(opened: Open, only: Any) -> None
     play = opened(SITE)
     with pytest.raises(Invalid, match=r"not (as )?5"):
         play.mill.start("site", "s", only=only)
+
+
+def test_what_a_run_under_way_stands_on_is_not_deleted(opened: Open) -> None:
+    play = opened(SITE)
+    before = good(play)
+    part = play.mill.start("site", "s", from_stage="total")
+    assert "no run under way has stages from" in (play.mill.delete_runs(ids=[before.id]).refusal or "")
+    assert play.mill.delete_runs(state="completed").counts.get("runs", 0) == 0
+    assert [key for key, _ in play.mill.results(part, "page")] == ["a", "b", "c"]
+    play.drain()
+    assert play.mill.delete_runs(ids=[before.id]).counts["runs"] == 1

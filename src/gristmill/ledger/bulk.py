@@ -135,15 +135,16 @@ def _cancel_runs(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
 
 
 def _delete_runs(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
-    jobs = [remove.remove_run(tx, run) or 0 for run, row in flow.lock_runs(tx, ids).items() if State(row.state).terminal]
+    ended = [run for run, row in flow.lock_runs(tx, ids).items() if State(row.state).terminal]
+    jobs = [remove.remove_run(tx, run) or 0 for run in ended if not remove.needed_now(tx, run)]
     return {"runs": len(jobs), "jobs": sum(jobs)}
 
 
 _ENDED_JOB = "j.finished_at IS NOT NULL"
-_ENDED_RUN = "r.finished_at IS NOT NULL"
+_ENDED_RUN = f"r.finished_at IS NOT NULL AND NOT {remove.NEEDED_NOW}"
 _CANCEL_ONLY = "only what is queued or in progress can be cancelled"
 _DELETE_ONLY = "only jobs on their own that have ended can be deleted; those of a run go with it: run delete"
-_DELETE_ENDED = "only runs that have ended can be deleted; run cancel stops one"
+_DELETE_ENDED = "only runs that have ended, and that no run under way has stages from, can be deleted; run cancel stops one"
 _STOP = f"j.state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d})"
 _WAITS = f"j.state = {State.QUEUED:d}"
 ACTIONS: dict[str, Action] = {

@@ -23,12 +23,17 @@ HIDDEN = 0  # the stage, never there, that a deleted job waits in while SQLite w
 STANDS_ON = (
     "EXISTS (SELECT 1 FROM gm_stage mine JOIN gm_stage theirs ON theirs.source_id = mine.id WHERE mine.run_id = r.id)"
 )
+NEEDED_NOW = (  # a run that is under way has stages from it
+    "EXISTS (SELECT 1 FROM gm_stage mine JOIN gm_stage theirs ON theirs.source_id = mine.id"
+    " JOIN gm_run now ON now.id = theirs.run_id AND now.finished_at IS NULL WHERE mine.run_id = r.id)"
+)
 _JOBS_OF = Sql("SELECT CAST(coalesce(sum(total), 0) AS bigint) FROM gm_stage WHERE run_id = :run")
 _STAGES_OF = Sql("SELECT id FROM gm_stage WHERE run_id = :run ORDER BY id")
 _REMEMBER = Sql(
     "INSERT INTO gm_removal (stage_id) SELECT f.stage FROM {rows f: stage bigint} WHERE true ON CONFLICT DO NOTHING"
 )
 _STANDS_ON = Sql(f"SELECT {STANDS_ON} FROM gm_run r WHERE r.id = :run")
+_NEEDED_NOW = Sql(f"SELECT {NEEDED_NOW} FROM gm_run r WHERE r.id = :run")
 _DELETE_RUN = Sql("DELETE FROM gm_run WHERE id = :run")  # stages and edges go with it
 _SUBJECT = Sql("SELECT id, last_run_id, last_good_run_id FROM gm_subject WHERE id = :subject {lock}")
 _LAST_WHOLE = Sql(f"SELECT {LAST_WHOLE_RUN % ':subject'}")
@@ -88,6 +93,10 @@ def remove_run(tx: Tx, run: int, *, spare: bool = False) -> int | None:
         for stage in stages:
             remove_jobs(tx, stage)
     return jobs
+
+
+def needed_now(tx: Tx, run: int) -> bool:
+    return bool(tx.value(_NEEDED_NOW, run=run))
 
 
 def _correct(tx: Tx, subject: Any, removed: int) -> None:

@@ -161,6 +161,21 @@ def test_reconcile_asks_the_application_and_says_what_it_adopted(made: Cli) -> N
     assert "recovered: 1 time" in made.call("subject", "show", "scans", "s").out
 
 
+def test_reconcile_counts_only_what_it_mended(made: Cli) -> None:
+    app = ["-A", PROBED]
+    made.sqlite(
+        "CREATE TABLE wish (subject text, verb text)",
+        "INSERT INTO wish VALUES ('a', 'enqueue'), ('b', 'look'), ('c', 'retry')",
+    )
+    dry = made.call(*app, "reconcile", "--dry-run")
+    assert (dry.code, dry.out.splitlines()[-1]) == (1, "2 things to mend, 1 left to a person")
+    done = made.call(*app, "reconcile")
+    assert (done.code, done.out.splitlines()[-1]) == (1, "1 thing mended, 2 left to a person")
+    assert made.call(*app, "reconcile", "--json").code == 1
+    made.sqlite("DELETE FROM wish WHERE subject <> 'b'")
+    assert made.call(*app, "reconcile").out.splitlines()[-1] == "1 left to a person"
+
+
 def test_reconcile_as_a_loop_ends_when_it_is_told(made: Cli) -> None:
     made.sqlite("INSERT INTO gm_worker VALUES (1, 'h', 1, 'b', '[]', 1, 'v', 0, 1, 1, 1)")
     with made.spawn("reconcile", "--every", "0.05") as loop:

@@ -145,8 +145,11 @@ def test_reconcile_asks_the_application_and_says_what_it_adopted(made: Cli) -> N
     assert dry.json == [
         {"what": "adopt", "target": "job 2 run 1 stage ocr key a", "detail": "queued → completed, result 42"}
     ]
-    assert made.call("reconcile").out == "nothing to mend\n"  # without the application nobody can be asked
-    assert made.call(*app, "reconcile", "--pipeline", "other").out == "nothing to mend\n"
+    unasked = made.call("reconcile")  # without the application nobody can be asked
+    assert unasked.out == "nothing to mend\n"
+    assert unasked.err == "note: no application was given (-A): its probes and checks were not asked\n"
+    asked = made.call(*app, "reconcile", "--pipeline", "other")
+    assert (asked.out, asked.err) == ("nothing to mend\n", "")
     assert "1 thing mended" in made.run(*app, "reconcile", "--subject", "s", "--pipeline", "scans").out
     job = made.call("job", "show", 2, "--json").json
     assert (job["state"], job["result"], job["adopted"], job["attempts"][0]["outcome"]) == (

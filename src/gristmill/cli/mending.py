@@ -51,6 +51,8 @@ def reconcile(
         found = reconciler.run()
     if found is None:
         show.note("another reconciler is at work; this one stepped aside")
+    elif not app.tasks and not app.checks:
+        show.note("no application was given (-A): its probes and checks were not asked")
     mended, left = tally(found or [])
     if json_wanted:
         show.document(found or [])

@@ -324,11 +324,16 @@ class Pruned:
 
 @dataclass(frozen=True)
 class Repair:
-    """One thing that reconcile found and mended (or would)."""
+    """One thing that reconcile found and mended (or would), or has to leave to a person."""
 
     what: str
     target: str
     detail: str
+
+    @property
+    def left(self) -> bool:
+        """Nothing was mended: a person has to look at it."""
+        return self.what in {"look into", "not mended", "probe failed", "check failed", "fail"}
 
 
 @dataclass(frozen=True)

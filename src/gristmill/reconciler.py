@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import orjson
@@ -28,7 +29,6 @@ log = logging.getLogger("gristmill.reconciler")
 
 EVERY = 60.0  # seconds between two passes of the loop
 _AGAIN = 2.0  # after the database could not be reached
-_LEFT = ("look into", "not mended", "probe failed", "check failed")  # what is only said
 _SHOWN = 60  # characters of a result in a line
 
 Act = Callable[[str, dict[str, Any]], object]  # one of the mill's verbs, by name
@@ -49,6 +49,16 @@ class Scope(NamedTuple):
 
     def matches(self, pipeline: str | None, subject: str | None) -> bool:
         return self.subject in (None, subject) and self.pipeline in (None, pipeline)
+
+
+def tally(found: Sequence[Repair]) -> tuple[int, int]:
+    """How many were mended (or would be), and how many are left to a person.
+
+    What could not be mended is listed twice: as what should be done, and then why it was not.
+    """
+    left = sum(repair.left for repair in found)
+    tried = sum(not one.left and why.left and one.target == why.target for one, why in pairwise(found))
+    return len(found) - left - tried, left
 
 
 class Reconciler:
@@ -79,7 +89,7 @@ class Reconciler:
             wait = every
             try:
                 for found in self.run(once=True) or ():
-                    how = "not mended" if found.what in _LEFT else "mended"
+                    how = "not mended" if found.left else "mended"
                     log.warning("%s: %s %s: %s", how, found.what, found.target, found.detail)
             except DatabaseError as error:
                 log.warning("%s; trying again in %g s", error, _AGAIN)

@@ -145,8 +145,11 @@ def test_reconcile_asks_the_application_and_says_what_it_adopted(made: Cli) -> N
     assert dry.json == [
         {"what": "adopt", "target": "job 2 run 1 stage ocr key a", "detail": "queued → completed, result 42"}
     ]
-    assert made.call("reconcile").out == "nothing to mend\n"  # without the application nobody can be asked
-    assert made.call(*app, "reconcile", "--pipeline", "other").out == "nothing to mend\n"
+    unasked = made.call("reconcile")  # without the application nobody can be asked
+    assert unasked.out == "nothing to mend\n"
+    assert unasked.err == "note: no application was given (-A): its probes and checks were not asked\n"
+    asked = made.call(*app, "reconcile", "--pipeline", "other")
+    assert (asked.out, asked.err) == ("nothing to mend\n", "")
     assert "1 thing mended" in made.run(*app, "reconcile", "--subject", "s", "--pipeline", "scans").out
     job = made.call("job", "show", 2, "--json").json
     assert (job["state"], job["result"], job["adopted"], job["attempts"][0]["outcome"]) == (
@@ -159,6 +162,21 @@ def test_reconcile_asks_the_application_and_says_what_it_adopted(made: Cli) -> N
     assert made.call("run", "show", 1, "--json").json["recoveries"][0]["what"] == "adopt"
     assert "recovered: 1 time" in made.call("run", "show", 1).out
     assert "recovered: 1 time" in made.call("subject", "show", "scans", "s").out
+
+
+def test_reconcile_counts_only_what_it_mended(made: Cli) -> None:
+    app = ["-A", PROBED]
+    made.sqlite(
+        "CREATE TABLE wish (subject text, verb text)",
+        "INSERT INTO wish VALUES ('a', 'enqueue'), ('b', 'look'), ('c', 'retry')",
+    )
+    dry = made.call(*app, "reconcile", "--dry-run")
+    assert (dry.code, dry.out.splitlines()[-1]) == (1, "2 things to mend, 1 left to a person")
+    done = made.call(*app, "reconcile")
+    assert (done.code, done.out.splitlines()[-1]) == (1, "1 thing mended, 2 left to a person")
+    assert made.call(*app, "reconcile", "--json").code == 1
+    made.sqlite("DELETE FROM wish WHERE subject <> 'b'")
+    assert made.call(*app, "reconcile").out.splitlines()[-1] == "1 left to a person"
 
 
 def test_reconcile_as_a_loop_ends_when_it_is_told(made: Cli) -> None:

@@ -108,6 +108,21 @@ def test_arguments_are_edited_and_checked(waiting: Cli) -> None:
     assert waiting.call("job", "edit", 4, "--arg", "name=y").err.startswith("Error: job 4 is cancelled already")
 
 
+def test_edited_arguments_are_checked_wherever_the_application_was_named(waiting: Cli) -> None:
+    wrong = waiting.run("job", "edit", 4, "--arg", "nmae=x", GRISTMILL_APP=str(APP))
+    assert (wrong.code, "did you mean 'name'" in wrong.err) == (64, True)
+    (waiting.folder / "pyproject.toml").write_text(f'[tool.gristmill]\napp = "{APP}"\n')
+    assert waiting.call("job", "edit", 4, "--arg", "nmae=x").code == 64
+    assert waiting.call("job", "edit", 4, "--arg", "name=007").err == ""
+    assert waiting.call("job", "show", 4, "--json").json["args"] == {"name": "007"}
+    (waiting.folder / "pyproject.toml").unlink()
+    unchecked = waiting.call("job", "edit", 4, "--arg", "nmae=x")
+    assert (unchecked.code, unchecked.out) == (0, "job 4 runs with name=007  nmae=x\n")
+    assert unchecked.err.startswith("note: the arguments were not checked: no application was given; name one with -A")
+    other = waiting.call("-A", APP.parents[1] / "apps" / "probed.py", "job", "edit", 4, "--arg", "name=x")
+    assert other.err == "note: the arguments were not checked: the application has no task 'greet'\n"
+
+
 def test_a_queue_is_purged(waiting: Cli) -> None:
     assert waiting.call("queue", "purge", "mail").code == 64
     assert waiting.call("queue", "purge", "mail", "--dry-run").out == "3 jobs would be cancelled\n"

@@ -57,6 +57,27 @@ def test_a_run_says_what_its_items_wait_for(made: Cli, play: Play) -> None:
     assert (stage["total"], stage["items_with_parts"], stage["parts"], stage["parts_left"]) == (1, 1, 3, 1)
 
 
+def test_a_run_names_the_items_that_completed_with_errors(made: Cli, play: Play) -> None:
+    player = play.player()
+    player.complete(player.take_one())  # the last part
+    player.end(player.take_one(), Verdict.WITH_ERRORS)
+    shown = made.call("run", "show", 1)
+    assert "items completed with errors" in shown.out
+    assert "2 page emma 1 of 3" in flat(shown.out)
+    document = made.call("run", "show", 1, "--json").json
+    assert document["state"] == "completed_with_errors"
+    assert document["failed_items"] == []
+    assert [(item["id"], item["key"], item["parts_failed"]) for item in document["items_with_errors"]] == [(2, "emma", 1)]
+    refused = made.call("run", "retry", 1)
+    assert (refused.code, refused.err) == (
+        1,
+        "Error: run 1 has no items to retry: none failed, but some of stage 'page' completed with errors;"
+        " --stage page runs that stage again\n",
+    )
+    assert made.call("why", "run", 1).out.splitlines()[-1].endswith("run retry 1 --stage page")
+    assert made.call("run", "retry", 1, "--stage", "page").code == 0
+
+
 def test_watching_says_it_too(made: Cli, play: Play) -> None:
     from gristmill.cli.progress import standing
 

@@ -30,14 +30,14 @@ READERS = [
     ["why", "subject", "letters", "books"],
     ["queue", "list"],
     ["worker", "list", "--all"],
-    ["reconcile", "--dry-run"],
+    ["-A", str(APP), "reconcile", "--dry-run"],
     ["db", "current"],
     ["db", "history"],
     ["db", "check"],
 ]
 
 
-@pytest.mark.parametrize("command", READERS, ids=" ".join)
+@pytest.mark.parametrize("command", READERS, ids=words)
 def test_every_reading_command_prints_plain_text_and_one_json_document(finished: Cli, command: list[str]) -> None:
     text = finished.run(*command)
     assert (text.code, text.err) == (0, "")

@@ -19,6 +19,7 @@ from gristmill.ledger.emit import Item
 from gristmill.ledger.finish import Verdict
 from gristmill.ledger.store import Ledger
 from gristmill.model import Repair
+from gristmill.reconciler import tally
 from tests.apps import probed
 from tests.ledger import invariants
 from tests.ledger.conftest import Open, empty
@@ -368,11 +369,13 @@ def test_checks_are_listed_and_mended_by_verbs(scanning: Shelf, clock: FrozenClo
             found = play.mill.reconcile()
             assert [(r.what, r.target, r.detail) for r in found if r.what != "not mended"] == would
             assert [r.detail for r in found if r.what == "not mended"] == ["there is no job 12345"]
+            assert tally(found) == (2, 2)  # enqueue and start; look into, and the job that is not there
         [drawn] = play.mill.jobs(task="draw")  # asked for again and again, one job
         assert drawn.args == {"subject": "a"}
         assert [run.subject for run in play.mill.runs()] == ["b", "s"]
         clock.advance(60)
         [third] = [r for r in play.mill.reconcile(subject="b") if r.what == "fail"]
+        assert third.left
         assert third.detail == "recovered too often within a day: left to a person"
         assert [run.state for run in play.mill.runs(subject="b")] == ["failed"]
         play.change("INSERT INTO wish VALUES ('e', 'fall')")

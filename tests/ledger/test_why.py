@@ -316,14 +316,16 @@ def test_a_run_that_is_being_stopped(pages: Play) -> None:
     ("verdicts", "state", "said", "command"),
     [
         ({}, "completed", "", ()),
-        ({"page/a": Verdict.PERMANENT}, "completed_with_errors", ": 1 of 5 failed in 'page'", ()),
+        ({"page/a": Verdict.PERMANENT}, "completed_with_errors", ": 1 of 5 failed in 'page'", ("run", "retry")),
+        ({"total": Verdict.WITH_ERRORS}, "completed_with_errors", "", ("run", "retry", "--stage", "total")),
         ({"total": Verdict.PERMANENT}, "failed", ": stage 'total': ", ("run", "retry")),
     ],
 )
 def test_a_run_that_ended(pages: Play, verdicts: Any, state: str, said: str, command: tuple[str, ...]) -> None:
     pages.drain(verdicts=verdicts)
     why = pages.mill.why(run=run_of(pages))
-    assert short(why) == (Reason.FINISHED, (*command, str(run_of(pages))) if command else ())
+    assert short(why) == (Reason.FINISHED, (*command[:2], str(run_of(pages)), *command[2:]) if command else ())
+    assert short(pages.mill.why(pipeline="site", subject="s")) == short(why)
     assert f"ended {state} at 2023-11-14 22:13:20 UTC{said}" in why.sentence
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gristmill.cli import bulk, show
-from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
+from gristmill.cli.app import HOW_TO_NAME_AN_APP, Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.runs import LIMIT, NAMED, SINCE
 from gristmill.cli.show import Column
 from gristmill.cli.values import JOB_STATE, job_arguments, number
@@ -162,17 +162,22 @@ def delete(place: Place, /, jobs: tuple[int, ...], dry_run: bool, yes: bool, jso
 def edit(place: Place, job: int, args: tuple[str, ...], only: bool, dry_run: bool) -> None:
     """Change the arguments of a JOB that waits; what is not named stays.
 
-    With -A they are checked against the task's parameters.
+    They are checked against the task's parameters, if an application is given that has it.
     """
-    app = place.registry() if place.app else None
-    with place.open(*([app] if app else [])) as mill:
+    app = place.registry_if_any()
+    with place.open(*([app] if app.tasks else [])) as mill:
         found = mill.job(job)
-        known = app.tasks.get(found.task) if app else None
+        known = app.tasks.get(found.task)
         given = job_arguments(args, known)
         changed = given if only else {**(found.args or {}), **given}
         mill.edit_job(job, changed, dry_run=dry_run)
     verb = "would run" if dry_run else "runs"
     show.line(f"job {job} {verb} with {show.assignments(changed)}")
+    if known is None:
+        why = (
+            f"the application has no task {found.task!r}" if app.tasks else f"no application was given; {HOW_TO_NAME_AN_APP}"
+        )
+        show.note(f"the arguments were not checked: {why}")
 
 
 # ---- printing

@@ -9,6 +9,7 @@ import click
 
 from gristmill.cli import show
 from gristmill.cli.app import Command, Place, as_json, dry_run_option, pass_place
+from gristmill.cli.exits import FAILED, OK
 from gristmill.cli.show import Column
 from gristmill.cli.values import duration
 from gristmill.cli.working import log_to_stderr
@@ -30,11 +31,13 @@ def reconcile(
     threshold: float,
     every: float | None,
     json_wanted: bool,
-) -> None:
-    """Look for what should not be, and mend it.
+) -> int:
+    """Look for what should not be, and mend it; exit 1 if something is left to a person.
 
     With an application, its probes and checks are asked too. While another reconciler is at work, this one steps aside.
     """
+    from gristmill.reconciler import tally
+
     if every is not None and (dry_run or json_wanted):
         raise click.UsageError("--every goes on and mends: it has no --dry-run and no --json")
     place.refuse_new_file()
@@ -43,21 +46,26 @@ def reconcile(
         reconciler = mill.reconciler(dry_run=dry_run, subject=subject, pipeline=pipeline, threshold=threshold)
         if every is not None:
             log_to_stderr()
-            return reconciler.loop(_until_stopped(), every)
+            reconciler.loop(_until_stopped(), every)
+            return OK
         found = reconciler.run()
     if found is None:
         show.note("another reconciler is at work; this one stepped aside")
+    elif not app.tasks and not app.checks:
+        show.note("no application was given (-A): its probes and checks were not asked")
+    mended, left = tally(found or [])
     if json_wanted:
-        return show.document(found or [])
-    if found is None:
-        return None
-    if not found:
-        return show.line("nothing to mend")
-    show.table(
-        [Column("what"), Column("target", free=True), Column("detail", free=True)],
-        [[repair.what, repair.target, repair.detail] for repair in found],
-    )
-    return show.line(f"{show.plural(len(found), 'thing')} {'to mend' if dry_run else 'mended'}")
+        show.document(found or [])
+    elif found:
+        show.table(
+            [Column("what"), Column("target", free=True), Column("detail", free=True)],
+            [[repair.what, repair.target, repair.detail] for repair in found],
+        )
+        said = [f"{show.plural(mended, 'thing')} {'to mend' if dry_run else 'mended'}"] if mended else []
+        show.line(", ".join([*said, f"{left:,} left to a person"] if left else said))
+    elif found is not None:
+        show.line("nothing to mend")
+    return FAILED if left else OK
 
 
 def _until_stopped() -> threading.Event:

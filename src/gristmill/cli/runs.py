@@ -70,13 +70,16 @@ def show_(place: Place, run: int, json_wanted: bool) -> None:
     with place.open() as mill:
         found = mill.run(run)
         failed = mill.jobs(run=run, state="failed", limit=NAMED)
+        partly = mill.jobs(run=run, state="completed_with_errors", limit=NAMED)
         recoveries = mill.recoveries(run=run)
     if json_wanted:
-        named = [{name: to_json(getattr(job, name)) for name in _FAILED_FIELDS} for job in failed]
-        return show.document(
-            {**to_json(found), "results": found.results, "failed_items": named, "recoveries": to_json(recoveries)}
-        )
+        document = {**to_json(found), "results": found.results, "recoveries": to_json(recoveries)}
+        for name, jobs, fields in (("failed_items", failed, _FAILED), ("items_with_errors", partly, _PARTLY)):
+            document[name] = [{field: to_json(getattr(job, field)) for field in fields} for job in jobs]
+        return show.document(document)
     print_run(found, failed)
+    if partly:
+        print_partly(partly)
     print_recoveries(recoveries)
     return None
 
@@ -170,7 +173,8 @@ def _by_state(counts: dict[str, int]) -> str:
 
 # ---- printing
 
-_FAILED_FIELDS = ("id", "stage", "key", "attempt", "error_class", "error", "finished_at")
+_FAILED = ("id", "stage", "key", "attempt", "error_class", "error", "finished_at")
+_PARTLY = ("id", "stage", "key", "parts", "parts_failed", "finished_at")
 
 
 def print_runs(runs: Sequence[Run], indent: str = "") -> None:
@@ -272,3 +276,15 @@ def print_failed(failed: Sequence[Job], total: int) -> None:
     show.heading(f"failed items: {total}", rest=f"the newest {len(failed)} of them" if total > len(failed) else "")
     columns = [Column("job", right=True), Column("stage"), Column("key", free=True), Column("error", free=True)]
     show.table(columns, [[str(j.id), j.stage or "", j.key or "", show.first_line(j.error)] for j in failed])
+
+
+def print_partly(partly: Sequence[Job]) -> None:
+    """Items that completed, though parts of them failed."""
+    show.line()
+    show.heading("items completed with errors", rest=f"the newest {NAMED} of them" if len(partly) == NAMED else "")
+    columns = [Column("job", right=True), Column("stage"), Column("key", free=True), Column("failed parts", right=True)]
+    show.table(columns, [[str(j.id), j.stage or "", j.key or "", _failed_parts(j)] for j in partly])
+
+
+def _failed_parts(job: Job) -> str:
+    return f"{show.count(job.parts_failed)} of {show.count(job.parts)}" if job.parts else ""

@@ -41,6 +41,8 @@ class Stage(NamedTuple):
     left: int  # items that have not ended
     total: int
     after: tuple[str, ...]
+    failed: int = 0
+    with_errors: int = 0  # items that completed, though parts of them failed
     unprepared: bool = False  # its items are still being queued, or dropped, in batches
 
 
@@ -138,9 +140,7 @@ def _held(target: str, job: Job, holder: Holder) -> Why:
 def of_run(run: Run, now: int) -> Why:
     target = f"run {run.id}"
     if run.state in TERMINAL:
-        again = () if run.state in SUCCESS else ("run", "retry", str(run.id))
-        if again and not any(stage.total for stage in run.stages):
-            again = ("start", run.pipeline, run.subject)
+        again = _again(run)
         said = f"{target} ended {run.state.word} at {_time(run.finished_at)}{_after(': ', run.said)}"
         return _why(target, Reason.FINISHED, said, *again, at=run.finished_at)
     if run.behind is not None:
@@ -166,6 +166,17 @@ def of_run(run: Run, now: int) -> Why:
         said = f"{waits}: {run.in_progress:,} in progress, the oldest is {job.name}, since {_time(job.since)}"
         return _why(target, Reason.STAGE_WAITS, said, at=job.since)
     return replace(chosen, target=target, sentence=_of_stage(run.stages, job) + chosen.sentence)
+
+
+def _again(run: Run) -> tuple[str, ...]:
+    """What runs that part of an ended run again which did not succeed."""
+    retry = ("run", "retry", str(run.id))
+    if run.state not in SUCCESS:
+        return retry if any(stage.total for stage in run.stages) else ("start", run.pipeline, run.subject)
+    if any(stage.failed for stage in run.stages):
+        return retry
+    partly = [stage.name for stage in run.stages if stage.with_errors]
+    return (*retry, "--stage", partly[0]) if partly else ()
 
 
 # Of the reasons of a run's jobs: what moves, what needs a person, what passes by itself.
@@ -402,6 +413,8 @@ class _Look:
                 _left(row),
                 row.total,
                 tuple(after[row.id]),
+                row.failed,
+                row.with_errors,
                 row.todo is not None or row.pruning is not None,
             )
             for row in rows

@@ -82,7 +82,20 @@ class Acting(Reading):
         only_failed = failed or error is not None or (stage, key, version) == (None, None, None)
         states = (int(State.FAILED),) if only_failed else chores.Selection().states
         selection = chores.Selection(states, error, key, version)
-        return self._retry_run(run, selection, stage, by=by or who(), dry_run=dry_run)
+        try:
+            return self._retry_run(run, selection, stage, by=by or who(), dry_run=dry_run)
+        except Refused:
+            if selection == chores.Selection((int(State.FAILED),)) and stage is None:
+                self._refuse_if_partly(run)
+            raise
+
+    def _refuse_if_partly(self, run: int) -> None:
+        """No item failed, but there may be some that completed with errors: says how these run again."""
+        partly = self.jobs(run=run, state=State.COMPLETED_WITH_ERRORS.word, limit=1)
+        if partly and not any(stage.failed for stage in self.run(run).stages):
+            name = partly[0].stage
+            said = f"none failed, but some of stage {name!r} completed with errors; --stage {name} runs that stage again"
+            raise Refused(f"run {run} has no items to retry: {said}")
 
     def _retry_run(self, run: int, selection: chores.Selection, stage: str | None, *, by: str, dry_run: bool) -> RetriedRun:
         for _ in range(10):

@@ -287,4 +287,4 @@ def print_partly(partly: Sequence[Job]) -> None:
 
 
 def _failed_parts(job: Job) -> str:
-    return f"{show.count(job.parts_failed)} of {show.count(job.parts)}" if job.parts else ""
+    return f"{show.count(job.parts_failed or 0)} of {show.count(job.parts)}" if job.parts else ""

@@ -222,7 +222,7 @@ def print_job(job: Job, item: Job | None = None) -> None:
             ("error", job.error),
             ("fingerprint", job.fingerprint),
             ("run", _run(job)),
-            ("part of", item and f"job {item.id}" + (f"  ({item.key})" if item.key else "")),
+            ("part of", None if item is None else f"job {item.id}  ({item.key or item.task})"),
             ("parts", _parts(job)),
             ("queue", f"{job.queue}, priority {job.priority}"),
             ("arguments", show.assignments(job.args)),

@@ -145,7 +145,7 @@ def test_a_subject_is_purged_and_with_history_it_never_was(waiting: Cli) -> None
     assert waiting.call(*words).code == 64
     assert waiting.call(*words, "--dry-run").out == "1 run would be stopped, 1 job would be cancelled\n"
     assert waiting.call(*words, "--yes").out == "1 run is stopped, 1 job is cancelled\n"
-    assert waiting.call(*words, "--history", "--yes").out == "1 run is deleted, 1 job is deleted with that\n"
+    assert waiting.call(*words, "--history", "--yes").out == "1 run is deleted, 1 item is deleted with that, and any parts\n"
     assert waiting.call("subject", "show", "letters", "books", "--json").json["last_run"] is None
     assert waiting.call("run", "list", "--json").json == []
     assert waiting.call("subject", "purge", "letters", "boks", "--yes").code == 1
@@ -168,7 +168,7 @@ def test_ended_jobs_are_archived_and_deleted(ended: Cli) -> None:
 
 def test_an_ended_run_is_deleted(ended: Cli) -> None:
     jobs = len([job for job in ended.call("job", "list", "--json").json if job["run"] == 1])
-    deleted = f"1 run would be deleted, {jobs} jobs would be deleted with that\n"
+    deleted = f"1 run would be deleted, {jobs} items would be deleted with that, and any parts\n"
     assert ended.call("run", "delete", 1, "--dry-run").out == deleted
     assert ended.call("run", "delete", 1, "--yes").code == 0
     assert ended.call("run", "show", 1).err == "Error: there is no run 1\n"

@@ -84,6 +84,12 @@ def test_json_says_how_many(waiting: Cli) -> None:
     assert waiting.call("audit", "--json").json[0]["id"] == done["record"]
 
 
+def test_a_refusal_says_what_the_job_is(waiting: Cli) -> None:
+    refused = waiting.call("job", "archive", 4)
+    said = "Error: job 4 is queued; only what has ended, and is not archived yet, can be archived\n"
+    assert (refused.code, refused.err) == (1, said)
+
+
 def test_a_delayed_job_runs_now(waiting: Cli) -> None:
     assert waiting.call("job", "run-now", 4, "--dry-run").out == "1 job would be ready\n"
     assert waiting.call("job", "run-now", 4).out == "1 job is ready\n"
@@ -158,6 +164,12 @@ def test_ended_jobs_are_archived_and_deleted(ended: Cli) -> None:
     archived = ended.call("job", "list", "--archived", "--json").json
     assert [job["state"] for job in archived] == ["failed", "failed"]
     assert "archived" in ended.call("job", "show", archived[0]["id"]).out
+    again = ended.call("job", "archive", archived[0]["id"])
+    assert (again.code, again.err) == (
+        1,
+        f"Error: job {archived[0]['id']} is failed and archived;"
+        " only what has ended, and is not archived yet, can be archived\n",
+    )
     assert ended.call("job", "archive", archived[0]["id"], "--undo").out == "1 job is listed again\n"
     assert ended.call("job", "delete", alone).code == 64  # it cannot be undone, so it wants a yes
     assert ended.call("job", "delete", alone, "--yes").out == "1 job is deleted\n"

@@ -277,12 +277,16 @@ class Pipeline:
         return decorate if fn is None else decorate(fn)
 
     def gate(
-        self, *, after: After | Iterable[After], name: str | None = None, **options: Any
+        self, fn: None = None, /, *, after: After | Iterable[After] | None = None, name: str | None = None, **options: Any
     ) -> Callable[[Callable[P, R]], Stage[P, R]]:
         """Makes a function a gate: it runs when `after` is closed, and what follows waits for it too.
 
         Returning lets the run go on, failing fails it, `EndRun` ends it there.
         """
+        if after is None:
+            raise Invalid(f"a gate of pipeline {self.name!r} has to say what it waits for: @….gate(after=STAGE)")
+        if fn is not None:
+            raise Invalid("gate(…) makes a decorator; write @….gate(after=STAGE) above the function")
 
         def decorate(fn: Callable[P, R]) -> Stage[P, R]:
             return self._add(fn, name, after, each=False, need=None, gate=True, **options)

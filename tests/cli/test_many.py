@@ -84,6 +84,12 @@ def test_json_says_how_many(waiting: Cli) -> None:
     assert waiting.call("audit", "--json").json[0]["id"] == done["record"]
 
 
+def test_a_refusal_says_what_the_job_is(waiting: Cli) -> None:
+    refused = waiting.call("job", "archive", 4)
+    said = "Error: job 4 is queued; only what has ended, and is not archived yet, can be archived\n"
+    assert (refused.code, refused.err) == (1, said)
+
+
 def test_a_delayed_job_runs_now(waiting: Cli) -> None:
     assert waiting.call("job", "run-now", 4, "--dry-run").out == "1 job would be ready\n"
     assert waiting.call("job", "run-now", 4).out == "1 job is ready\n"
@@ -145,7 +151,7 @@ def test_a_subject_is_purged_and_with_history_it_never_was(waiting: Cli) -> None
     assert waiting.call(*words).code == 64
     assert waiting.call(*words, "--dry-run").out == "1 run would be stopped, 1 job would be cancelled\n"
     assert waiting.call(*words, "--yes").out == "1 run is stopped, 1 job is cancelled\n"
-    assert waiting.call(*words, "--history", "--yes").out == "1 run is deleted, 1 job is deleted with that\n"
+    assert waiting.call(*words, "--history", "--yes").out == "1 run is deleted, 1 item is deleted with that, and any parts\n"
     assert waiting.call("subject", "show", "letters", "books", "--json").json["last_run"] is None
     assert waiting.call("run", "list", "--json").json == []
     assert waiting.call("subject", "purge", "letters", "boks", "--yes").code == 1
@@ -158,6 +164,12 @@ def test_ended_jobs_are_archived_and_deleted(ended: Cli) -> None:
     archived = ended.call("job", "list", "--archived", "--json").json
     assert [job["state"] for job in archived] == ["failed", "failed"]
     assert "archived" in ended.call("job", "show", archived[0]["id"]).out
+    again = ended.call("job", "archive", archived[0]["id"])
+    assert (again.code, again.err) == (
+        1,
+        f"Error: job {archived[0]['id']} is failed and archived;"
+        " only what has ended, and is not archived yet, can be archived\n",
+    )
     assert ended.call("job", "archive", archived[0]["id"], "--undo").out == "1 job is listed again\n"
     assert ended.call("job", "delete", alone).code == 64  # it cannot be undone, so it wants a yes
     assert ended.call("job", "delete", alone, "--yes").out == "1 job is deleted\n"
@@ -168,7 +180,7 @@ def test_ended_jobs_are_archived_and_deleted(ended: Cli) -> None:
 
 def test_an_ended_run_is_deleted(ended: Cli) -> None:
     jobs = len([job for job in ended.call("job", "list", "--json").json if job["run"] == 1])
-    deleted = f"1 run would be deleted, {jobs} jobs would be deleted with that\n"
+    deleted = f"1 run would be deleted, {jobs} items would be deleted with that, and any parts\n"
     assert ended.call("run", "delete", 1, "--dry-run").out == deleted
     assert ended.call("run", "delete", 1, "--yes").code == 0
     assert ended.call("run", "show", 1).err == "Error: there is no run 1\n"

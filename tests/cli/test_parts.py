@@ -40,7 +40,7 @@ def test_a_job_shows_its_parts_and_a_part_its_job(made: Cli, play: Play) -> None
     assert (document["parts"], document["parts_left"], document["parts_failed"]) == (3, 1, 1)
     assert document["failed_parts"] == [{"id": 4, "key": "002", "error": "too dark"}]
     part = flat(made.call("job", "show", 3).out)
-    assert "part of job 2" in part
+    assert "part of job 2 (emma)\n" in part
     assert "run 1 (subject books)" in part
 
 

@@ -34,6 +34,24 @@ def test_only_what_failed_runs_again(failed: Cli) -> None:
     assert (again.code, again.err) == (1, "Error: run 1 has no items to retry: none failed\n")
 
 
+def test_a_worker_for_one_run_says_what_became_of_it(failed: Cli) -> None:
+    work = ("-A", APP, "work", "--run", 1, "-n", 1)
+    over = failed.call(*work)
+    assert over.code == 0
+    assert over.err.startswith("note: run 1 is completed_with_errors already: there is nothing to do; run retry 1")
+    workers = len(failed.call("worker", "list", "--all", "--json").json)
+    failed.texts(b="")
+    failed.call("run", "retry", 1)
+    again = failed.call(*work)
+    assert (again.code, again.err.splitlines()[-1].split(" ", 1)[1]) == (2, "run 1 is completed_with_errors")
+    assert len(failed.call("worker", "list", "--all", "--json").json) == workers + 1
+    failed.texts(a="", c="")
+    failed.call("-A", APP, "start", "letters", "books", "--arg", f"folder={failed.folder / 'texts'}")
+    assert failed.call("-A", APP, "work", "--run", 2, "-n", 1).code == 1
+    assert failed.call("run", "show", 2, "--json").json["state"] == "failed"
+    assert failed.call("-A", APP, "work", "--run", 99).err == "Error: there is no run 99\n"
+
+
 def test_what_is_chosen_runs_again(failed: Cli) -> None:
     for words, said in [
         (["--stage", "count", "--failed"], "1 item would be queued again (count: 1 failed)"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gristmill.errors import Invalid, NotYours
-from gristmill.ledger import parts, workers
+from gristmill.ledger import parts, read, workers
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.finish import Verdict
@@ -303,3 +303,16 @@ def test_only_a_batch_with_parts_pays_for_them(play: Play) -> None:
     player.split(one, "a", "b")
     player.split(other, "a", "b")
     assert statements(play, player, Batch(completed=plain(*player.take()))) == plainly + 2
+
+
+def test_the_log_names_a_part_after_its_item(opened: Open) -> None:
+    play = opened(plan("site", find=step(), page=each("find")))
+    play.mill.start("site", "s")
+    player = play.player()
+    play.turn(player, {"find": ["doc-05"]}, {})
+    item = player.take_one()
+    player.split(item, "001")
+    part = player.take_one()
+    with play.ledger.reading() as tx:
+        fates = read.fates(tx, [item.id, part.id])
+    assert (fates[item.id].key, fates[part.id].key) == ("doc-05", "doc-05/001")

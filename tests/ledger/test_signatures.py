@@ -224,6 +224,29 @@ def test_runs_are_retried_for_jobs_of_closed_stages(opened: Open) -> None:
     assert (play.mill.run(run).state, play.mill.run(run).epoch) == ("completed", 2)
 
 
+def test_items_are_retried_for_their_parts(opened: Open) -> None:
+    play = opened(site())
+    run = play.mill.start("site", "s").id
+    player = play.player()
+    play.turn(player, {"find": ["a", "b"]}, {})
+    for item in player.take(2):
+        player.split(item, "001", "002")
+    for part in player.take(4):
+        player.finish(failure(part))
+    for item in player.take(2):
+        player.end(item, Verdict.WITH_ERRORS)
+    play.drain()
+    assert play.mill.run(run).state == "completed_with_errors"
+    (signature,) = play.mill.errors()
+    would = play.mill.retry_error(signature.fingerprint, dry_run=True)
+    assert (would.queued, would.refused) == (4, 0)
+    assert play.mill.run(run).state == "completed_with_errors"
+    assert play.mill.retry_error(signature.fingerprint) == would
+    assert len(play.mill.jobs(state="queued", part_of=play.mill.jobs(key="a")[0].id)) == 2
+    play.drain()
+    assert play.mill.run(run).state == "completed"
+
+
 def test_a_job_with_a_unique_key_is_retried_unless_it_has_a_twin(play: Play) -> None:
     player = play.player()
     for _ in range(2):

@@ -117,6 +117,13 @@ def test_two_stages_of_one_name_are_refused() -> None:
     refused("has a stage 'a' already", lambda: made.stage(name="a")(work))
 
 
+def test_a_gate_says_what_it_waits_for() -> None:
+    made: Any = Pipeline("p")
+    refused("has to say what it waits for", lambda: made.gate(work))
+    refused("has to say what it waits for", made.gate)
+    refused("makes a decorator", lambda: made.gate(work, after="a"))
+
+
 def test_a_gate_before_an_each_stage_is_refused() -> None:
     made = Pipeline("p")
     made.stage(name="find")(work)

@@ -91,7 +91,7 @@ _PHRASES = {  # what a count is about, and what became of it
     "told to stop": ("job", "told to stop"),
     "stopped": ("run", "stopped"),
     "runs": ("run", "deleted"),
-    "jobs": ("job", "deleted with that"),
+    "jobs": ("item", "deleted with that, and any parts"),  # parts are in no counter
 }
 
 

@@ -15,7 +15,7 @@ from gristmill.errors import AppError, DatabaseError, GristmillError, Invalid, N
 
 OK = 0
 FAILED = 1  # refused, failed, not found
-WITH_ERRORS = 2  # only `start --wait`: the run completed, some items did not
+WITH_ERRORS = 2  # only `start --wait` and `work --run`: the run completed, some items did not
 USAGE = 64  # EX_USAGE of sysexits.h
 UNAVAILABLE = 69  # EX_UNAVAILABLE
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it

@@ -65,10 +65,11 @@ def show_(place: Place, job: int, json_wanted: bool) -> None:
         found = mill.job(job)
         attempts = mill.attempts(job)
         failed = mill.jobs(part_of=job, state="failed", limit=NAMED) if found.parts_failed else []
+        item = None if found.part_of is None else mill.job(found.part_of)
     if json_wanted:
         named = {"failed_parts": [{"id": part.id, "key": part.key, "error": part.error} for part in failed]}
         return show.document({**to_json(found), **(named if found.parts else {}), "attempts": to_json(attempts)})
-    print_job(found)
+    print_job(found, item)
     if failed:
         print_failed_parts(failed)
     for attempt in attempts:
@@ -212,7 +213,8 @@ def _job_row(job: Job) -> list[str]:
     ]
 
 
-def print_job(job: Job) -> None:
+def print_job(job: Job, item: Job | None = None) -> None:
+    """`item`: what it is a part of."""
     show.heading(f"job {job.id}  {job.task}  {job.key or ''}".rstrip(), job.state)
     spent = {"error": job.errors, "crash": job.crashes, "timeout": job.timeouts, "loss": job.losses}
     show.facts(
@@ -220,7 +222,7 @@ def print_job(job: Job) -> None:
             ("error", job.error),
             ("fingerprint", job.fingerprint),
             ("run", _run(job)),
-            ("part of", None if job.part_of is None else f"job {job.part_of}"),
+            ("part of", None if item is None else f"job {item.id}  ({item.key or item.task})"),
             ("parts", _parts(job)),
             ("queue", f"{job.queue}, priority {job.priority}"),
             ("arguments", show.assignments(job.args)),

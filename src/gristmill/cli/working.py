@@ -13,9 +13,11 @@ import click
 
 from gristmill.cli import show
 from gristmill.cli.app import Command, Place, pass_place
+from gristmill.cli.exits import AFTER_WAIT, FAILED, OK
 from gristmill.cli.values import duration, number
 
 if TYPE_CHECKING:
+    from gristmill.model import Run
     from gristmill.worker import Until, Worker
 
 log = logging.getLogger("gristmill.cli")
@@ -42,7 +44,7 @@ def up(place: Place, slots: int | None, grace: float | None) -> None:
 
 @click.command(cls=Command, needs_app=True)
 @click.option("-q", "--queue", "queues", multiple=True, metavar="QUEUE", help="Only this queue; repeat it for more.")
-@click.option("--run", type=number(), metavar="RUN", help="Only jobs of this run, until it ends.")
+@click.option("--run", type=number(), metavar="RUN", help="Only jobs of this run, until it ends; exits as start --wait.")
 @_slots
 @click.option("--burst", is_flag=True, help="End when nothing is ready.")
 @click.option("--drain", is_flag=True, help="End when nothing is queued either, delayed and retrying jobs included.")
@@ -58,7 +60,7 @@ def work(
     drain: bool,
     strict: bool,
     grace: float | None,
-) -> None:
+) -> int:
     """Run a worker. SIGTERM or Ctrl-C ends it gracefully; a second one at once."""
     if burst and drain:
         raise click.UsageError("--burst and --drain are two ways to end; give one of them")
@@ -67,10 +69,20 @@ def work(
     app = place.registry()
     log_to_stderr()
     with place.open(app) as mill:
+        if run is not None and (ended := mill.run(run)).terminal:
+            show.note(f"run {run} is {ended.state} already: there is nothing to do; run retry {run} runs items of it again")
+            return OK
         worker = mill.worker(run=run, queues=queues, slots=slots, strict=strict or None, grace=grace)
         what = f"worker for {', '.join(queues)}" if queues else "worker for all queues"
         what = f"{what} of run {run}" if run is not None else what
         _run(worker, place, what, "idle" if burst else "drained" if drain else None)
+        return OK if run is None else _end_of(mill.run(run))
+
+
+def _end_of(run: Run) -> int:
+    """Says what became of a run, and the exit code for it. A worker that was told to stop leaves it as it is."""
+    log.info("run %d is %s", run.id, run.state)
+    return AFTER_WAIT.get(run.state, FAILED)
 
 
 @contextmanager

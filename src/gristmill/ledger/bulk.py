@@ -154,7 +154,10 @@ ACTIONS: dict[str, Action] = {
         "j.run_at IS NOT NULL", _run_now, "ready", "only what is delayed can be run now; job retry queues what has ended"
     ),
     "job.archive": Action(
-        f"{_ENDED_JOB} AND j.archived_at IS NULL", _archive, "archived", "only what has ended, once, can be archived"
+        f"{_ENDED_JOB} AND j.archived_at IS NULL",
+        _archive,
+        "archived",
+        "only what has ended, and is not archived yet, can be archived",
     ),
     "job.unarchive": Action(f"{_ENDED_JOB} AND j.archived_at IS NOT NULL", _unarchive, "listed again", "it is not archived"),
     "job.delete": Action(

@@ -232,8 +232,18 @@ def raise_queued(tx: Tx, run: int, priority: int, most: int) -> int:
     return tx.run(_RAISE, run=run, priority=priority, most=most)
 
 
+class PartOfEnded(Refused):
+    """A part cannot be queued again by itself: what it is a part of has ended, and has to be retried."""
+
+    def __init__(self, job: int, parent: int) -> None:
+        super().__init__(
+            f"job {job} is a part of job {parent}, which has ended; retry that one, and its failed parts with it"
+        )
+        self.parent = parent
+
+
 def check_retry(tx: Tx, job: int, parent: int) -> None:
     """Refuses to retry a part of what has ended."""
     row = parents.lock(tx, [parent]).get(parent)
     if row is None or row.state in TERMINAL or row.ends_as is not None:
-        raise Refused(f"job {job} is a part of job {parent}, which has ended; retry that one, and its failed parts with it")
+        raise PartOfEnded(job, parent)

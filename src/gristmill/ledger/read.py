@@ -71,19 +71,22 @@ class Fate(NamedTuple):
     """What became of a job whose attempt failed: for the log."""
 
     task: str
-    key: str | None
+    key: str | None  # of a part, after that of its item: `doc-05/001`
     state: State
     due: int | None  # microseconds until it is tried again
 
 
 _FATES = Sql(
-    "SELECT j.id, t.name, j.key, j.state, j.run_at - {now} AS due FROM gm_job j JOIN gm_task t ON t.id = j.task_id"
+    "SELECT j.id, t.name, j.key, p.key AS item, j.state, j.run_at - {now} AS due FROM gm_job j"
+    " JOIN gm_task t ON t.id = j.task_id LEFT JOIN gm_job p ON p.id = j.parent_id AND j.stage_id IS NULL"
     " WHERE j.id {in ids}"
 )
 
 
 def fates(tx: Tx, ids: Iterable[int]) -> dict[int, Fate]:
-    return {row.id: Fate(row.name, row.key, State(row.state), row.due) for row in tx.all(_FATES, ids=sorted(ids))}
+    rows = tx.all(_FATES, ids=sorted(ids))
+    keys = {row.id: f"{row.item}/{row.key}" if row.item else row.key for row in rows}
+    return {row.id: Fate(row.name, keys[row.id], State(row.state), row.due) for row in rows}
 
 
 # ---- results

@@ -10,6 +10,7 @@ from gristmill.clock import to_datetime
 from gristmill.errors import NotFound, Refused
 from gristmill.ledger import flow, schema
 from gristmill.ledger.choose import THERE
+from gristmill.ledger.parts import PartOfEnded
 from gristmill.ledger.read import attempt, conditions
 from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
@@ -135,6 +136,7 @@ class Requeued(NamedTuple):
     queued: int
     refusals: list[str]
     closed: Counter[int]  # jobs in closed stages, by run: these have to be retried
+    parts: Counter[int]  # parts of what has ended, by that job: the same
 
 
 def failed_jobs(tx: Tx, fingerprint: str, after: int, most: int) -> list[Batch]:
@@ -149,18 +151,21 @@ def failed_jobs(tx: Tx, fingerprint: str, after: int, most: int) -> list[Batch]:
 
 
 def requeue(tx: Tx, batch: Batch, *, by: str) -> Requeued:
-    """Requeues what can be; a job that cannot is left as it is, with the reason, or with its run if that can be retried."""
+    """Requeues what can be; a job that cannot is left as it is, with the reason, or with what to retry for it."""
     flow.lock_runs(tx, batch.runs)  # all of them before the first job, and in their order
     refusals: list[str] = []
     closed: Counter[int] = Counter()
+    of: Counter[int] = Counter()
     for job in batch.jobs:
         try:
             requeue_job(tx, job, by=by)
         except InClosedStage as refused:
             closed[refused.run] += 1
+        except PartOfEnded as refused:
+            of[refused.parent] += 1
         except Refused as refused:
             refusals.append(str(refused))
-    return Requeued(len(batch.jobs) - len(refusals) - closed.total(), refusals, closed)
+    return Requeued(len(batch.jobs) - len(refusals) - closed.total() - of.total(), refusals, closed, of)
 
 
 def record_retry(tx: Tx, fingerprint: str, queued: int, refused: int, *, by: str) -> None:

@@ -6,13 +6,14 @@ With `dry_run` each is refused as it would be, changes nothing, and says what th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from glob import escape
 from typing import TYPE_CHECKING
 
 from gristmill.binding import check_key
-from gristmill.errors import Invalid, Refused, did_you_mean
+from gristmill.errors import Invalid, NotFound, Refused, did_you_mean
 from gristmill.mill.lazy import lazy
 from gristmill.mill.reading import Reading
 from gristmill.mill.values import checked_id, delay_of, labels_of, name_of, reason_of, text_of, who
@@ -122,22 +123,27 @@ class Acting(Reading):
     def retry_error(self, fingerprint: str, *, by: str | None = None, dry_run: bool = False) -> RetriedError:
         """Queues all jobs again that are failed now by this error, batch by batch; says how many could not be.
 
-        Where their stage is closed or their run has ended, that run is retried for them.
+        Where their stage is closed or their run has ended, that run is retried for them; for parts of a job that has
+        ended, that job.
         """
         self._read(signatures.check_known, fingerprint)
-        queued, refusals, after, closed = 0, list[str](), 0, Counter[int]()
+        queued, refusals, after, closed, parts = 0, list[str](), 0, Counter[int](), Counter[int]()
         while batches := self._read(signatures.failed_jobs, fingerprint, after, _RETRY_BATCH):
             for batch in batches:
                 done = self._act(dry_run, signatures.requeue, batch, by=by or who())
                 queued += done.queued
                 refusals += done.refusals
                 closed += done.closed
+                parts += done.parts
             after = max(job for batch in batches for job in batch.jobs)
-        for run, jobs in closed.items():
+        again: list[tuple[Callable[..., object], int]]
+        again = [(partial(self.retry_run, run, error=fingerprint), jobs) for run, jobs in closed.items()]
+        again += [(partial(self.retry_job, job), number) for job, number in parts.items()]
+        for retry, jobs in again:
             try:
-                self.retry_run(run, error=fingerprint, by=by, dry_run=dry_run)
+                retry(by=by, dry_run=dry_run)
                 queued += jobs
-            except Refused as refused:
+            except (Refused, NotFound) as refused:
                 refusals += [str(refused)] * jobs
         if not dry_run:
             self.ledger.do(signatures.record_retry, fingerprint, queued, len(refusals), by=by or who())

@@ -6,7 +6,7 @@ in batches: a process that dies on the way leaves nothing half done, since any w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -144,11 +144,19 @@ class Many(Acting):
         said: dict[str, Any] = {}
         if choice.ids is not None:
             left = len(choice.ids) - sum(n for word, n in counts.items() if word != "jobs")
-            said = {"left": left, "refusal": bulk.ACTIONS[verb].unless if left else None}
+            said = {"left": left, "refusal": self._refusal(verb, choice.ids) if left else None}
         if dry_run or not counts:
             return _bulk(counts, **said)
         order = housekeeping.carry_out(self.ledger, self.ledger.do(bulk.begin, verb, choice, by=by or who(), reason=reason))
         return _bulk(order.done, record=order.id, **said)
+
+    def _refusal(self, verb: str, ids: Sequence[int]) -> str:
+        """Why some stay as they are; of a single job, what it is."""
+        action = bulk.ACTIONS[verb]
+        if action.runs or len(ids) > 1:
+            return action.unless
+        job = self.job(ids[0])
+        return f"job {job.id} is {job.state}{' and archived' if job.archived_at else ''}; {action.unless}"
 
     def _choice(self, which: Mapping[str, Any]) -> choose.Choice:
         given = {name: value for name, value in which.items() if value is not None}

@@ -225,14 +225,15 @@ _JOB_COLUMNS = (
     f" AS adopted{JOBS}"
 )
 _THESE_JOBS = Sql(f"{_JOB_COLUMNS} WHERE j.id {{in ids}} AND {THERE} ORDER BY j.id DESC")
+_THIS_JOB = Sql(f"{_JOB_COLUMNS} WHERE j.id = :id AND {THERE}")  # by one number: PostgreSQL need not plan it each time
 _ATTEMPTS = Sql(f"SELECT {columns(schema.attempt)} FROM gm_attempt WHERE job_id = :job ORDER BY attempt DESC")
 
 
 def job(tx: Tx, number: int) -> Job:
-    found = jobs_of(tx, [number])
-    if not found:
+    row = tx.one(_THIS_JOB, id=number)
+    if row is None:
         raise NotFound(f"there is no job {number}")
-    return found[0]
+    return _job(row)
 
 
 def jobs_of(tx: Tx, numbers: Sequence[int]) -> list[Job]:

@@ -78,13 +78,13 @@ def figures(bases: Databases, kind: str, count: int, pairs: int) -> Iterator[Fig
         with mill.ledger.engine.begin() as connection:
             connection.exec_driver_sql(f"UPDATE gm_job SET state = 2, ready = NULL, finished_at = created_at - {HOUR}")
             connection.exec_driver_sql(f"UPDATE gm_job SET created_at = created_at - {HOUR}")
-        fill(mill, 60_000)
+        fill(mill, 200_000)
         turns = Turns(mill, mill._queue_id("default"))
         turns.window(1.0)
         pruner = mill.pruner()
         shares = []
         for _ in range(pairs):
-            fill(mill, 80_000)
+            fill(mill, 300_000)
             without = turns.window(1.0)
             with_it = turns.window(1.0, pruner)
             shares.append(with_it / without)

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -264,15 +265,15 @@ def queries(mill: Mill, runs: int) -> dict[str, Callable[[], Any]]:
         "error show": lambda: [mill.error(common)],
     }
     for state in ("queued", "in_progress", "completed", "completed_with_errors", "failed", "cancelled", "skipped"):
-        found[f"job list, {state}"] = lambda state=state: mill.jobs(state=state)  # type: ignore[misc]
+        found[f"job list, {state}"] = partial(mill.jobs, state=state)
     for state in ("queued", "in_progress", "waiting", "completed", "completed_with_errors", "failed", "cancelled"):
-        found[f"run list, {state}"] = lambda state=state: mill.runs(state=state)  # type: ignore[misc]
+        found[f"run list, {state}"] = partial(mill.runs, state=state)
     for queue in ("find", "page", "total", "mail"):
-        found[f"job list, queue {queue}"] = lambda queue=queue: mill.jobs(queue=queue)  # type: ignore[misc]
+        found[f"job list, queue {queue}"] = partial(mill.jobs, queue=queue)
     for stage in ("find", "page"):
-        found[f"job list, stage {stage}"] = lambda stage=stage: mill.jobs(stage=stage)  # type: ignore[misc]
+        found[f"job list, stage {stage}"] = partial(mill.jobs, stage=stage)
     for state in ("in_progress", "failed", "cancelled"):
-        found[f"subject list, {state}"] = lambda state=state: mill.subjects(state=state)  # type: ignore[misc]
+        found[f"subject list, {state}"] = partial(mill.subjects, state=state)
     return found
 
 

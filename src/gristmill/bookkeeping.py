@@ -66,7 +66,8 @@ def _one_by_one(ledger: Ledger, worker: int, batch: Batch) -> Exchanged:
         except Unavailable:
             raise
         except DatabaseError as error:
-            plain = Outcome(*outcome[:3], Verdict.PERMANENT, reason=f"the database refused its outcome: {error}"[:500])
+            reason = f"the database refused its outcome: {error}"[:500]
+            plain = Outcome(*outcome[:3], Verdict.PERMANENT, reason=reason, part_of=outcome.part_of)
             late += ledger.do(exchange, worker, Batch(outcomes=[plain])).late
     ledger.do(exchange, worker, Batch(ended_claims=batch.ended_claims))
     return Exchanged(refused_items, late, None)

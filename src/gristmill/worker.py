@@ -27,7 +27,7 @@ from gristmill.delivery.protocol import ALL, Bell, Delivery
 from gristmill.errors import AppError, DatabaseError, NotYours, Unavailable
 from gristmill.execution.children import Child
 from gristmill.execution.crew import Crew
-from gristmill.execution.known import runs_of
+from gristmill.execution.known import end_of, runs_of
 from gristmill.execution.room import SYNC
 from gristmill.housekeeping import Housekeeping
 from gristmill.identity import born, host
@@ -390,15 +390,12 @@ class Worker:
         for job in taken.jobs:
             if job.id in disowned:
                 reason = "an attempt that was taken from this worker is still being stopped"
-                turned_away.append(
-                    Outcome(*job[:2], job.run_id, Verdict.LATER, reason=reason, delay=_STILL_STOPPING, part_of=job.part_of)
-                )
+                turned_away.append(end_of(job, Verdict.LATER, reason=reason, delay=_STILL_STOPPING))
             elif job.run_id in self.house.stopping:  # cancelled, unless the run goes on again: it was retried just now
-                turned_away.append(Outcome(*job[:2], job.run_id, Verdict.LATER, delay=_STILL_STOPPING, part_of=job.part_of))
+                turned_away.append(end_of(job, Verdict.LATER, delay=_STILL_STOPPING))
             elif job.task_id in unknown:
                 reason = self._does_not_know(job.task_id)
-                later = Outcome(job.id, job.attempt, job.run_id, Verdict.LATER, reason=reason, delay=_UNKNOWN_TASK)
-                turned_away.append(later)
+                turned_away.append(end_of(job, Verdict.LATER, reason=reason, delay=_UNKNOWN_TASK))
         self.crew.turn_away(taken.claim, turned_away)
         ids = {outcome.job for outcome in turned_away}
         return [job for job in taken.jobs if job.id not in ids]

@@ -14,7 +14,7 @@ from orjson import Fragment
 
 from gristmill.execution.child import LEASE_OVER
 from gristmill.execution.children import Child, Doom, Held
-from gristmill.execution.known import Knowledge, outcome_of, runs_of, stages_of
+from gristmill.execution.known import Knowledge, end_of, outcome_of, runs_of, stages_of
 from gristmill.execution.room import ASYNC, STUCK, SYNC, Room
 from gristmill.execution.run import WRITTEN, Report
 from gristmill.ledger.claim import Claimed, Kind
@@ -28,10 +28,6 @@ _ASYNC_GRACE = 2.0  # seconds that a cancelled coroutine gets before its whole p
 _MEMORY_EVERY = 0.25
 _A_WHILE = 0.2
 _SUSPECT_WAITS = 1.0  # seconds until a suspect of a crash is claimed again, when all processes for such are taken
-
-
-def _end_of(job: Claimed, verdict: Verdict, **details: Any) -> Outcome:
-    return Outcome(job.id, job.attempt, job.run_id, verdict, part_of=job.part_of, **details)
 
 
 class Crew:
@@ -133,7 +129,7 @@ class Crew:
     def _give_alone(self, claim: int, job: Claimed, now: float) -> None:
         """A suspect of a crash gets a process to itself, but not more of them at once than there are slots."""
         if sum(1 for child in self.children if child.alone) >= self._settings.slots:
-            self._end(claim, _end_of(job, Verdict.LATER, delay=_SUSPECT_WAITS, alone=True))
+            self._end(claim, end_of(job, Verdict.LATER, delay=_SUSPECT_WAITS, alone=True))
             return
         child = self._spawn(True)
         child.alone = True
@@ -165,7 +161,7 @@ class Crew:
 
     def _release(self, claim: int, jobs: Iterable[Claimed]) -> None:
         for job in jobs:
-            self._end(claim, _end_of(job, Verdict.RELEASED))
+            self._end(claim, end_of(job, Verdict.RELEASED))
 
     def accept(self, claim: int, jobs: int) -> None:
         """So many jobs came with this claim; it ends when the last of them has left this crew's hands."""
@@ -277,7 +273,7 @@ class Crew:
         for job in jobs:
             if held := child.held.pop(job, None):
                 self.returned[held[0].kind.queue_id] += 1
-                self._end(held[1], _end_of(held[0], Verdict.RELEASED))
+                self._end(held[1], end_of(held[0], Verdict.RELEASED))
         child.recalled = child.recalled and bool(child.held)
 
     def _end(self, claim: int, outcome: Outcome) -> None:
@@ -447,7 +443,7 @@ class Crew:
         """What the death of its process means for one job."""
         job, _, given = held
         began = current[1] if current else given
-        released = _end_of(job, Verdict.RELEASED)
+        released = end_of(job, Verdict.RELEASED)
         blamed = released._replace(ran=int((time.monotonic() - began) * 1e6), log=log, alone=child.is_async)
         if doomed is not None:
             culprit, verdict, reason = doomed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
@@ -49,6 +50,11 @@ class Knowledge:
     def limited(self) -> bool:
         """Does any task limit its memory?"""
         return any(task.spec["memory_mib"] for task in self.tasks.values())
+
+
+def end_of(job: Claimed, verdict: Verdict, **details: Any) -> Outcome:
+    """What becomes of a job that is in our hands, whatever its function says."""
+    return Outcome(job.id, job.attempt, job.run_id, verdict, part_of=job.part_of, **details)
 
 
 def outcome_of(report: Report, job: Claimed) -> Outcome:

@@ -14,7 +14,7 @@ from gristmill.settings import WorkerSettings
 SYNC, ASYNC = 0, 1  # pools: the kinds of children
 STUCK = 0.1  # seconds that jobs may wait behind one that takes longer than was thought
 _MOST_BYTES = 1 << 20  # of arguments that a child is given in advance
-_MOMENT = 0.01
+_MOMENT = 0.01  # seconds in which children must be able to do a batch of items, for it to wait for them
 _MISTRUST = 2  # a child gets at most so many times the jobs of a queue in advance as have been seen to be short
 
 

@@ -48,15 +48,15 @@ def _has_nan(value: Any) -> bool:
 
 def check_key(key: Any, what: str = "key") -> str:
     """A key or subject name: text that any database, terminal and URL can carry."""
+    if isinstance(key, str) and key.isprintable() and 0 < len(key) <= KEY_LIMIT and not key.isspace():
+        return key
     if not isinstance(key, str):
         raise Invalid(f"{what} must be text, not {type(key).__name__}: {key!r}")
     if not key.strip():
         raise Invalid(f"{what} must not be empty")
     if len(key) > KEY_LIMIT:
         raise Invalid(f"{what} has {len(key)} characters; the limit is {KEY_LIMIT}: {key[:60]!r}…")
-    if not key.isprintable():
-        raise Invalid(f"{what} {key!r} holds a character that cannot be printed")
-    return key
+    raise Invalid(f"{what} {key!r} holds a character that cannot be printed")
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,13 @@ class Parameter:
         """The same; None where JSON is what the function wants anyway."""
         return None if self.hint is Any or self.hint in _PLAIN else self.converter
 
+    def takes(self, kind: type) -> bool:
+        """Whether values of this type go through as they are."""
+        return self.hint is Any or (kind is self.hint and kind in _PLAIN)
+
     def check(self, value: Any, where: str) -> Any:
         """The value as JSON can carry it, or a clear error."""
-        hint = self.hint
-        if hint is Any or (type(value) is hint and hint in _PLAIN):
+        if self.takes(type(value)):
             return value
         import pydantic
 
@@ -153,6 +156,11 @@ class Parameters:
         """The values converted where this function names them, the others as they are."""
         known = self.by_name
         return {n: known[n].check(v, self.where) if n in known else v for n, v in values.items()}
+
+    def takes(self, args: Mapping[str, Any]) -> bool:
+        """Whether arguments with these names and values of these types go through as they are."""
+        known = self.by_name
+        return all(n not in known or known[n].takes(type(v)) for n, v in args.items())
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
         for name in names:

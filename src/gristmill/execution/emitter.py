@@ -20,6 +20,9 @@ _WINDOW = 8  # batches under way; more would only fill memory
 _PATIENCE = 0.05  # seconds that an item waits for company
 
 
+_SHAPES = 100  # that are remembered; items of one stage have few
+
+
 class _Plan(NamedTuple):
     """What the arguments of an item must be like, for all the stages that get it."""
 
@@ -27,13 +30,14 @@ class _Plan(NamedTuple):
     known: frozenset[str]
     takes_any: bool
     required: frozenset[str]
+    plain: set[tuple[Any, ...]]  # names and types of arguments that were looked at before and need no other look
 
     @classmethod
     def of(cls, parameters: list[Parameters], run_args: Iterable[str]) -> Self:
         by_name = [(name, p.required) for each in parameters for name, p in each.by_name.items()]
         required = {name for name, required in by_name if required} - set(run_args)
         takes_any = any(each.takes_any for each in parameters)
-        return cls(parameters, frozenset(name for name, _ in by_name), takes_any, frozenset(required))
+        return cls(parameters, frozenset(name for name, _ in by_name), takes_any, frozenset(required), set())
 
 
 class Emitter:
@@ -61,7 +65,8 @@ class Emitter:
         self._sent = 0
         self._under_way = 0
         self._refusal: str | None = None
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
 
     def add(self, item: Any, wait: bool = True) -> None:
         """One yielded item: `key`, `(key, arguments)` or `(key, arguments, stage)`."""
@@ -78,7 +83,7 @@ class Emitter:
 
     def _put(self, key: str, args: Mapping[str, Any], stage: str | None) -> None:
         text = self._checked(args, stage)
-        with self._changed:
+        with self._lock:
             self._raise_refusal()
             if not self._batch:
                 self._since = time.monotonic()
@@ -94,6 +99,14 @@ class Emitter:
             raise Invalid(
                 f"an item names stage {stage!r}, which gets no items from here{did_you_mean(str(stage), self._targets)}"
             )
+        shape = (*args, *map(type, args.values()))
+        if shape not in plan.plain:
+            given, args = args, self._checked_closely(plan, args, stage)
+            if len(plan.plain) < _SHAPES and all(each.takes(given) for each in plan.parameters):
+                plan.plain.add(shape)
+        return encode(args, "an item's arguments") if args else None
+
+    def _checked_closely(self, plan: _Plan, args: Mapping[str, Any], stage: str | None) -> Mapping[str, Any]:
         if not plan.takes_any and not args.keys() <= plan.known:
             name = next(name for name in args if name not in plan.known)
             where = " or ".join(repr(s) for s in ([stage] if stage else self._targets))
@@ -101,10 +114,9 @@ class Emitter:
         if not args.keys() >= plan.required:
             for parameters in plan.parameters:
                 parameters.refuse_missing(args, self._run_args)
-        checked = args
         for parameters in plan.parameters:
-            checked = parameters.check_named(checked)
-        return encode(checked, "an item's arguments") if checked else None
+            args = parameters.check_named(args)
+        return args
 
     @property
     def full(self) -> bool:
@@ -154,6 +166,8 @@ class Emitter:
 
 
 def _parts(item: Any) -> tuple[Any, Mapping[str, Any], str | None]:
+    if type(item) is tuple and len(item) == 2 and type(item[1]) is dict:  # nearly all are like this
+        return item[0], item[1], None
     if isinstance(item, str):
         return item, {}, None
     if isinstance(item, tuple | list) and 2 <= len(item) <= 3:

@@ -83,10 +83,11 @@ def figures(bases: Databases, kind: str, count: int, pairs: int) -> Iterator[Fig
         turns.window(1.0)
         pruner = mill.pruner()
         shares = []
-        for _ in range(pairs):
+        for pair in range(pairs):
             fill(mill, 300_000)
-            without = turns.window(1.0)
-            with_it = turns.window(1.0, pruner)
+            beside = [None, pruner] if pair % 2 else [pruner, None]  # what filling left to do hits either as often
+            rates = {each: turns.window(1.0, each) for each in beside}
+            without, with_it = rates[None], rates[pruner]
             shares.append(with_it / without)
             print(f"   {kind}: {without:,.0f} → {with_it:,.0f} jobs/s, {pruner.record.jobs:,} removed", flush=True)
         share = statistics.median(shares)

@@ -1,4 +1,4 @@
-"""Retention as a loop: removes what no rule keeps, a little at a time, and never more than a twentieth of the time."""
+"""Retention as a loop: removes what no rule keeps, a little at a time, and never more than a fortieth of the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from gristmill.retention import Rule
 Rules = Mapping[str, Sequence[Rule]]  # by the name of a task or pipeline
 
 _EVERY = 3600.0  # seconds between two sweeps
-_REST = 19  # rests so many times as long as it worked: claims may lose a tenth, and a commit costs others more than its time
+# Rests so many times as long as it worked: claims may lose a tenth, and what a commit leaves behind (the log, vacuum) costs
+# them more than its own time.
+_REST = 39
 _LEAST = 0.01
 _RUNS = 100  # runs that one look finds
 _PAGE = 5000  # jobs that one look reads

@@ -123,7 +123,7 @@ class Many(Acting):
         return self.job(job)
 
     def prune(self, *, dry_run: bool = False, by: str | None = None) -> Pruned:
-        """Removes what no retention keeps (`keep=`, setting `keep_days`), at most a twentieth of the time; says how much."""
+        """Removes what no retention keeps (`keep=`, setting `keep_days`), at most a fortieth of the time; says how much."""
         return self.pruner(by=by or who()).run(dry_run=dry_run)
 
     def pruner(self, *, by: str = "retention", **settings: Any) -> pruner.Pruner:

@@ -139,10 +139,11 @@ class Job:
     progress: Any
     worker: int | None
     unique: str | None
-    run_at: datetime | None
+    run_at: datetime | None  #: not before then: it was delayed, or is retried
     created_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
+    waits: str | None = None  #: why it is queued but not ready: delayed, retrying, or for parts
     part_of: int | None = None  #: the job that it is a part of
     parts: int | None = None  #: how many it has itself; None: none
     parts_left: int | None = None  #: that have not ended

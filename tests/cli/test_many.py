@@ -209,3 +209,26 @@ def test_prune_removes_what_is_not_kept(ended: Cli) -> None:
     assert ended.run(*words, "--json", **settings).json == {"runs": 0, "jobs": 1}
     without = ended.call("prune")
     assert (without.code, "no application was given" in without.err) == (64, True)
+
+
+def test_a_list_tells_what_is_queued_apart(waiting: Cli) -> None:
+    listed = waiting.call("job", "list").out.splitlines()
+    assert [line.split("queued")[1].split()[0] for line in listed[1:]] == [",", "0", "0", "0"]
+    assert "queued, delayed" in listed[1]
+    assert "queued, delayed" in waiting.call("job", "show", 4).out
+    assert [job["waits"] for job in waiting.call("job", "list", "--json").json] == ["delayed", None, None, None]
+
+
+def test_of_several_states_any_will_do(ended: Cli) -> None:
+    def listed(what: str, *states: str) -> list[str]:
+        options = [word for state in states for word in ("--state", state)]
+        return [one["state"] for one in ended.call(what, "list", *options, "--json").json]
+
+    assert set(listed("job", "failed", "completed")) == {"failed", "completed"}
+    assert len(listed("job", "failed", "completed")) == len(listed("job", "failed")) + len(listed("job", "completed"))
+    assert listed("run", "failed", "completed_with_errors") == ["completed_with_errors"]
+    both = ended.call("job", "archive", "--state", "failed", "--state", "completed", "--dry-run").out
+    assert both == f"{len(listed('job', 'failed', 'completed'))} jobs would be archived\n"
+    assert ended.call("run", "delete", "--state", "failed", "--state", "cancelled", "--yes").err == (
+        "note: nothing matches; nothing was done\n"
+    )

@@ -108,7 +108,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "repair_run": lambda do, run: do(repair.repair_run, run, True, 0, 5),
     "repair_stranded": lambda do, run: do(repair.repair_stranded, run, True, 0, 5),
     "leave": lambda do, worker: do(workers.leave, worker),
-    "begin_bulk": lambda do, verb: do(bulk.begin, verb, Choice(state=0), by="me"),
+    "begin_bulk": lambda do, verb: do(bulk.begin, verb, Choice(states=(0,)), by="me"),
     "bulk": lambda do, order, ids: do(bulk.step, order, 0, bulk.Portion(ids, last=True)),
     "purge_subject": lambda do: do(bulk.purge_subject, Choice(pipeline="site", subject="s"), history=True, by="me"),
     "edit_job": lambda do, job: do(stop.edit_job, job, '{"n":2}', by="me"),

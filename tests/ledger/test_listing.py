@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gristmill.ledger import listing
+from gristmill.errors import NotFound
+from gristmill.ledger import listing, remove
 from gristmill.ledger.finish import Verdict
 from gristmill.model import Job
 from tests.ledger.conftest import Open
@@ -44,16 +45,30 @@ def full(opened: Open) -> Play:
     mill.enqueue(solo)
     play.player().take(1, queues=["default"])
     mill.cancel_run(mill.start("book", "u").id)
+    items_with_parts(play)
     return play
 
 
+def items_with_parts(play: Play) -> None:
+    """A run of subject p with two items, of which one waits for parts in several states."""
+    play.mill.start("site", "p", priority="high")
+    player = play.player()
+    find = player.take_one()
+    player.emit(find, "doc", "leaf")
+    player.complete(find)
+    doc = play.labelled(player.take(2))["page/doc"]
+    player.split(doc, "1", "2", "3", "4", task="site.page.ocr")
+    part, *_ = player.take(2, queues=["default"])
+    player.end(part, Verdict.PERMANENT, reason="too dark")
+
+
 FILTERS: dict[str, list[Any]] = {
-    "run": [None, 1, 4, 99],
+    "run": [None, 1, 4, 6, 99],
     "stage": [None, "page", "nothing"],
-    "subject": [None, "s", "nobody"],
+    "subject": [None, "s", "p", "nobody"],
     "state": [None, "queued", "in_progress", "completed", "completed_with_errors", "failed", "cancelled", "skipped"],
     "queue": [None, "pages", "other"],
-    "task": [None, "solo", "site.page", "nothing"],
+    "task": [None, "solo", "site.page", "site.page.ocr", "nothing"],
     "since": [None, 1, 100],
 }
 
@@ -98,3 +113,49 @@ def test_jobs_are_found_by_when_they_were_made(full: Play) -> None:
             first = next((row.id for row in rows if row.created_at >= moment), rows[-1].id)
             assert listing._first_since(tx, moment) <= first
             assert not [row for row in rows if row.created_at >= moment and row.id < listing._first_since(tx, moment)]
+
+
+def test_any_of_several_states_will_do(full: Play) -> None:
+    everything = full.mill.jobs(limit=1000)
+    for states in (["failed", "cancelled"], ["queued", "in_progress"], ["completed", "failed"], ["skipped"]):
+        expected = [job.id for job in everything if job.state in states]
+        assert len(expected) > 1
+        assert [job.id for job in full.mill.jobs(state=states, limit=1000)] == expected
+        of_run = [job.id for job in everything if job.state in states and job.run == everything[0].run]
+        assert [job.id for job in full.mill.jobs(state=states, run=everything[0].run, limit=1000)] == of_run
+    assert len(full.mill.runs(state=["cancelled", "completed_with_errors"])) == 4
+    assert len(full.mill.runs(state=[])) == len(full.mill.runs())
+
+
+def test_jobs_of_a_run_include_parts_and_those_of_a_stage_do_not(full: Play) -> None:
+    [run] = full.mill.runs(subject="p")
+    assert [job.key for job in full.mill.jobs(run=run.id)] == ["4", "3", "2", "1", "leaf", "doc", None]
+    assert [job.key for job in full.mill.jobs(subject="p", state="failed")] == ["1"]
+    assert [job.key for job in full.mill.jobs(run=run.id, stage="page")] == ["leaf", "doc"]
+
+
+def test_what_a_queued_job_waits_for_is_said(full: Play) -> None:
+    said = {job.waits for job in full.mill.jobs(state="queued", limit=1000)}
+    assert said == {None, "delayed", "for parts"}
+    assert {job.waits for job in full.mill.jobs(state=["failed", "in_progress", "completed"], limit=1000)} == {None}
+    job = full.mill.enqueue(stubborn, queue="pages", priority="high")
+    player = full.player()
+    player.end(player.take(1, queues=["pages"])[0], Verdict.ERROR, reason="not now")
+    assert full.mill.job(job.id).waits == "retrying"
+
+
+def test_parts_of_a_run_that_is_being_removed_are_nowhere(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = opened(SITE)
+    run = play.mill.start("site", "p").id
+    player = play.player()
+    play.turn(player, {"find": ["doc"]}, {})
+    player.split(player.take_one(), "1", "2", task="site.page.ocr")
+    play.drain(player)
+    part = play.mill.jobs(run=run, task="site.page.ocr")[0].id
+    monkeypatch.setattr(remove, "BATCH", 0)  # nothing of it goes in the transaction that removes the run
+    play.ledger.do(remove.remove_run, run)
+    assert play.value("SELECT count(*) FROM gm_job") == 5
+    assert play.mill.jobs(limit=1) == []
+    assert play.rows("SELECT id FROM gristmill_jobs") == []
+    with pytest.raises(NotFound, match=f"there is no job {part}"):
+        play.mill.why(job=part)

@@ -203,6 +203,17 @@ def test_archived_jobs_are_out_of_lists_and_kept(play: Play) -> None:
     assert [job.id for job in play.mill.jobs()] == [waiting, one]
 
 
+def test_filters_leave_archived_jobs_alone_as_lists_do(play: Play) -> None:
+    one, two, three, _ = play.mill.enqueue_many(solo, [{}] * 4)
+    play.drain()
+    play.mill.archive_jobs(ids=[one, two, three])
+    assert play.mill.delete_jobs(task="solo", state=["completed", "failed"]).counts == {"deleted": 1}
+    assert [job.id for job in play.mill.jobs(archived=None)] == [three, two, one]
+    assert play.mill.delete_jobs(ids=[one]).counts == {"deleted": 1}
+    assert play.mill.delete_jobs(task="solo", archived=True).counts == {"deleted": 2}
+    assert play.mill.audit(verb="job.delete")[0].target == "jobs: task solo, archived"
+
+
 def test_a_retry_lists_a_job_again(play: Play) -> None:
     job = play.mill.enqueue(solo).id
     play.drain(verdicts={"-": Verdict.PERMANENT})

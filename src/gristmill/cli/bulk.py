@@ -23,7 +23,9 @@ _OLDER = click.option("--older", type=duration, metavar="AGE", help="Created 30m
 _SUBJECT = click.option("--subject", metavar="NAME")
 
 _JOB_FILTERS = (
-    click.option("--state", type=JOB_STATE, metavar="STATE", help="queued, failed, completed, …"),
+    click.option(
+        "--state", type=JOB_STATE, multiple=True, metavar="STATE", help="queued, failed, … Repeat it for any of them."
+    ),
     click.option("--queue", metavar="NAME"),
     click.option("--stage", metavar="NAME"),
     click.option("--task", metavar="NAME"),
@@ -31,13 +33,13 @@ _JOB_FILTERS = (
     click.option("--run", type=number(), metavar="RUN"),
     click.option("--error", metavar="FINGERPRINT", help="Failed by this error."),
     click.option("--key", metavar="GLOB", help="With a key like this: 'a*'."),
-    _OLDER,
+    click.option("--part-of", type=number(), metavar="JOB", help="Parts of this job."),
+    click.option("--archived", is_flag=True, help="Only archived ones, which are left out otherwise."),
 )
 _RUN_FILTERS = (
-    click.option("--state", type=RUN_STATE, metavar="STATE", help="in_progress, failed, completed, …"),
+    click.option("--state", type=RUN_STATE, multiple=True, metavar="STATE", help="failed, … Repeat it for any of them."),
     click.option("--pipeline", metavar="NAME"),
     _SUBJECT,
-    _OLDER,
 )
 _HOW = (dry_run_option, YES, as_json)
 
@@ -51,15 +53,18 @@ def _with(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
     return decorate
 
 
-job_filters = _with((click.argument("jobs", metavar="[JOB]...", nargs=-1, type=number()), *_JOB_FILTERS, *_HOW))
-run_filters = _with((click.argument("runs", metavar="[RUN]...", nargs=-1, type=number()), *_RUN_FILTERS, *_HOW))
+job_options, run_options = _with(_JOB_FILTERS), _with(_RUN_FILTERS)  # for lists
+job_filters = _with((click.argument("jobs", metavar="[JOB]...", nargs=-1, type=number()), *_JOB_FILTERS, _OLDER, *_HOW))
+run_filters = _with((click.argument("runs", metavar="[RUN]...", nargs=-1, type=number()), *_RUN_FILTERS, _OLDER, *_HOW))
 
 
 def which(what: str, ids: Sequence[int], filters: Mapping[str, Any]) -> dict[str, Any]:
     """The jobs or runs that are meant; none named would be all, which nobody means."""
-    given = {name: value for name, value in filters.items() if value is not None}
+    given = {name: value for name, value in filters.items() if value not in (None, (), False)}
     if not ids and not given:
-        raise click.UsageError(f"say which {what}s: their numbers, or at least one of --{', --'.join(filters)}")
+        raise click.UsageError(
+            f"say which {what}s: their numbers, or at least one of --{', --'.join(filters).replace('_', '-')}"
+        )
     return {**given, "ids": ids} if ids else given
 
 

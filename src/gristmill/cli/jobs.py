@@ -10,9 +10,9 @@ import click
 
 from gristmill.cli import bulk, show
 from gristmill.cli.app import HOW_TO_NAME_AN_APP, Group, Place, as_json, dry_run_option, pass_place
-from gristmill.cli.runs import LIMIT, NAMED, SINCE
+from gristmill.cli.runs import LIMIT, NAMED, SINCE, print_list
 from gristmill.cli.show import Column
-from gristmill.cli.values import JOB_STATE, job_arguments, number
+from gristmill.cli.values import job_arguments, number
 
 if TYPE_CHECKING:
     from gristmill.mill import Mill
@@ -25,16 +25,7 @@ def job() -> None:
 
 
 @job.command("list")
-@click.option("--run", type=number(), metavar="RUN", help="Only jobs of this run.")
-@click.option("--state", type=JOB_STATE, metavar="STATE", help="queued, in_progress, failed, completed, …")
-@click.option("--queue", metavar="NAME")
-@click.option("--stage", metavar="NAME")
-@click.option("--subject", metavar="NAME")
-@click.option("--task", metavar="NAME")
-@click.option("--part-of", type=number(), metavar="JOB", help="Only parts of this job.")
-@click.option("--error", metavar="FINGERPRINT", help="Only jobs that are failed by this error.")
-@click.option("--key", metavar="GLOB", help="Only keys like this: 'a*'.")
-@click.option("--archived", is_flag=True, help="Only archived jobs, which are left out otherwise.")
+@bulk.job_options
 @SINCE
 @LIMIT
 @as_json
@@ -43,14 +34,7 @@ def list_(place: Place, /, limit: int, json_wanted: bool, **filters: Any) -> Non
     """List jobs, newest first."""
     with place.open() as mill:
         found = mill.jobs(limit=limit, **filters)
-    if json_wanted:
-        return show.document(found)
-    if not found:
-        return show.note("no jobs match" if any(filters.values()) else "there are no jobs yet")
-    print_jobs(found)
-    if len(found) == limit:
-        show.note(f"these are the newest {limit}; --limit N shows more")
-    return None
+    print_list("job", found, print_jobs, filters, limit, json_wanted)
 
 
 @job.command("show", short_help="Show a job and its failed attempts, with traceback and log.")
@@ -206,16 +190,21 @@ def _job_row(job: Job) -> list[str]:
         job.task,
         job.key or "",
         job.queue,
-        job.state,
+        _state(job),
         str(job.attempt),
         show.age(job.created_at),
         show.first_line(job.error),
     ]
 
 
+def _state(job: Job) -> str:
+    """`queued, retrying`: not all that is queued could begin now."""
+    return f"{job.state}, {job.waits}" if job.waits else job.state
+
+
 def print_job(job: Job, item: Job | None = None) -> None:
     """`item`: what it is a part of."""
-    show.heading(f"job {job.id}  {job.task}  {job.key or ''}".rstrip(), job.state)
+    show.heading(f"job {job.id}  {job.task}  {job.key or ''}".rstrip(), _state(job))
     spent = {"error": job.errors, "crash": job.crashes, "timeout": job.timeouts, "loss": job.losses}
     show.facts(
         [

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,12 +12,13 @@ from gristmill.cli import bulk, show, values
 from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.progress import progress, waiting_for, worked_since
 from gristmill.cli.show import Column
-from gristmill.cli.values import RUN_STATE, number
+from gristmill.cli.values import number
 
 if TYPE_CHECKING:
     from gristmill.mill import Mill
     from gristmill.model import Job, Recovery, Run, Stage
 
+T = TypeVar("T")
 NAMED = 20  # failed items that `run show` names
 LIMIT = click.option("--limit", type=number(1, 100_000), metavar="N", default=50, help="At most so many (default: 50).")
 SINCE = click.option("--since", type=values.since, metavar="AGE", help="Only those created within 30m, 2h, 1d.")
@@ -30,33 +30,32 @@ def run() -> None:
 
 
 @run.command("list")
-@click.option("--state", type=RUN_STATE, metavar="STATE", help="in_progress, failed, completed_with_errors, …")
-@click.option("--pipeline", metavar="NAME")
-@click.option("--subject", metavar="NAME")
+@bulk.run_options
 @SINCE
 @LIMIT
 @as_json
 @pass_place
-def list_(
-    place: Place,
-    state: str | None,
-    pipeline: str | None,
-    subject: str | None,
-    since: datetime | None,
+def list_(place: Place, /, limit: int, json_wanted: bool, **filters: Any) -> None:
+    """List runs, newest first."""
+    with place.open() as mill:
+        found = mill.runs(limit=limit, **filters)
+    print_list("run", found, print_runs, filters, limit, json_wanted)
+
+
+def print_list(
+    what: str,
+    found: Sequence[T],
+    print_them: Callable[[Sequence[T]], None],
+    filters: Mapping[str, Any],
     limit: int,
     json_wanted: bool,
 ) -> None:
-    """List runs, newest first."""
-    with place.open() as mill:
-        found = mill.runs(state=state, pipeline=pipeline, subject=subject, since=since, limit=limit)
     if json_wanted:
         return show.document(found)
     if not found:
-        return show.note("no runs match" if state or pipeline or subject or since else "there are no runs yet")
-    print_runs(found)
-    if len(found) == limit:
-        show.note(f"these are the newest {limit}; --limit N shows more")
-    return None
+        return show.note(f"no {what}s match" if any(filters.values()) else f"there are no {what}s yet")
+    print_them(found)
+    return show.note(f"these are the newest {limit}; --limit N shows more") if len(found) == limit else None
 
 
 @run.command("show", short_help="Show a run, its stages, and the items that failed.")

@@ -1,4 +1,4 @@
-"""Which jobs or runs an operator means: by number, or by what they have in common. Kept as JSON with what is done."""
+"""Which jobs or runs are meant: by number, or by what they have in common. Kept as JSON with what is done to them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ KEY = f"(j.key {{glob}} :key OR (j.stage_id IS NULL AND {_OWN_KEY} {{glob}} :key
 
 @dataclass(frozen=True)
 class Choice:
-    """All that is given must hold. `before`: created then or earlier, in microseconds; `key`: a pattern with * and ?."""
+    """All that is given must hold. `states`: any of them; `before`, `since`: created then or earlier, or later, in
+    microseconds; `key`: a pattern with * and ?; `archived`: None for both kinds."""
 
     ids: tuple[int, ...] | None = None
     run: int | None = None
@@ -38,47 +39,58 @@ class Choice:
     stage: str | None = None
     queue: str | None = None
     task: str | None = None
-    state: int | None = None
+    states: tuple[int, ...] | None = None
     error: str | None = None
     before: int | None = None
+    since: int | None = None
     key: str | None = None
+    part_of: int | None = None
+    archived: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Choice:
-        return cls(**{**given, **({"ids": tuple(given["ids"])} if "ids" in given else {})})
+        lists: dict[str, Any] = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+        return cls(**{**given, **lists})
 
     def words(self) -> str:
         """`queue ocr, state queued`: for the record, and for people."""
-        said = self.to_json()
+        said = {name.replace("_", " "): value for name, value in self.to_json().items()}
         if "ids" in said:
             said["ids"] = ", ".join(map(str, said["ids"][:10])) + (", …" if len(said["ids"]) > 10 else "")
-        if "state" in said:
-            said["state"] = State(said["state"]).word
-        said.pop("before", None)  # a moment; the record has it in its detail
-        return ", ".join(f"{name} {value}" for name, value in said.items())
+        if "states" in said:
+            said["state"] = " or ".join(State(state).word for state in said.pop("states"))
+        for moment in ("before", "since"):  # the record has them in its detail
+            said.pop(moment, None)
+        archived = said.pop("archived", None)
+        return ", ".join([f"{name} {value}" for name, value in said.items()] + (["archived"] if archived else []))
 
 
 def jobs_where(choice: Choice, dialect: str) -> Where:
     clauses = (
         ("j.id {in ids}", "ids", choice.ids),
-        ("j.stage_id IN (SELECT id FROM gm_stage WHERE run_id = :run)", "run", choice.run),
+        ("j.run_id = :run", "run", choice.run),
         ("r.pipeline = :pipeline", "pipeline", choice.pipeline),
         ("s.name = :subject", "subject", choice.subject),
         ("g.name = :stage", "stage", choice.stage),
         ("q.name = :queue", "queue", choice.queue),
         ("t.name = :task", "task", choice.task),
-        ("j.state = :state", "state", choice.state),
+        ("j.state {in states}", "states", choice.states),
         ("j.fingerprint = :error", "error", choice.error),
         ("j.created_at <= :before", "before", choice.before),
+        ("j.created_at >= :since", "since", choice.since),
+        ("j.stage_id IS NULL AND j.parent_id = :part_of", "part_of", choice.part_of),
     )
-    where: Where = {THERE: {}}
-    where |= {clause: {name: value} for clause, name, value in clauses if value is not None}
+    where: Where = {THERE: {}, **given(*clauses)}
     if choice.key is not None:
         where[KEY] = {"key": glob(choice.key, dialect)}
-    return where
+    return where | archived_where(choice)
+
+
+def archived_where(choice: Choice) -> Where:
+    return {} if choice.archived is None else {ARCHIVED if choice.archived else f"NOT {ARCHIVED}": {}}
 
 
 def runs_where(choice: Choice) -> Where:
@@ -86,7 +98,13 @@ def runs_where(choice: Choice) -> Where:
         ("r.id {in ids}", "ids", choice.ids),
         ("r.pipeline = :pipeline", "pipeline", choice.pipeline),
         ("s.name = :subject", "subject", choice.subject),
-        ("r.state = :state", "state", choice.state),
+        ("r.state {in states}", "states", choice.states),
         ("r.created_at <= :before", "before", choice.before),
+        ("r.created_at >= :since", "since", choice.since),
     )
+    return given(*clauses)
+
+
+def given(*clauses: tuple[str, str, Any]) -> Where:
+    """Those that have a value; each binds it under a name."""
     return {clause: {name: value} for clause, name, value in clauses if value is not None}

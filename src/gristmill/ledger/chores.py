@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from gristmill.ledger import parents
 from gristmill.ledger.moment import Ended, moment
-from gristmill.ledger.sql import Sql, numbers
+from gristmill.ledger.sql import Sql, alike, numbers
 from gristmill.ledger.tx import Tx
 from gristmill.states import ACTIVE_RUN, SUCCESS, TERMINAL, State, sources
 
 BATCH = 2000  # items of one transaction
 NOT_EMITTED = "not_emitted"  # the class of an item that its producer, run again, did not give again
-_GLOB = "*?["
+_GLOB = "*?"
 _ANY = tuple(sorted(map(int, TERMINAL)))
 
 
@@ -44,7 +43,7 @@ class Selection(NamedTuple):
         return (
             state in self.states
             and (self.error is None or error == self.error)
-            and (self.key is None or fnmatchcase(key, self.key))
+            and (self.key is None or alike(key, self.key))
             and (self.version is None or key in done)
         )
 
@@ -210,7 +209,7 @@ def take_over(tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], todo: Ma
     window, following = _window(tx, todo["source"], todo["from"], most)
     own, globs = set(todo["own"]), todo["keys"]
     rows = [row for row in tx.all(_ITEMS_BEFORE, **window) if row.producer not in own]
-    wanted = [row.id for row in rows if globs is None or any(fnmatchcase(row.key, glob) for glob in globs)]
+    wanted = [row.id for row in rows if globs is None or any(alike(row.key, glob) for glob in globs)]
     others = sorted({row.id for row in rows} - set(wanted))
     how = {"run": run["id"], "stage": stage["id"], "priority": run["priority"]}
     how |= {"task": stage["task_id"], "queue": stage["queue_id"], "pool": stage["pool"]}

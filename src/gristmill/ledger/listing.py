@@ -7,42 +7,32 @@ own are indexed by queue and task. What is left is found soon by walking back fr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gristmill.ledger.choose import ARCHIVED, KEY
+from gristmill.ledger import names
+from gristmill.ledger.choose import KEY, Choice, Where, archived_where, given
 from gristmill.ledger.read import claimed_ids, jobs_of
 from gristmill.ledger.sql import Sql, glob
 from gristmill.ledger.store import Tx
 from gristmill.model import Job
 from gristmill.states import State
 
-
-class Wanted(NamedTuple):
-    """What a list of jobs is to show; None: whatever it is."""
-
-    run: int | None = None
-    stage: str | None = None
-    subject: str | None = None
-    state: int | None = None
-    queue: str | None = None
-    task: str | None = None
-    since: int | None = None
-    part_of: int | None = None
-    pipeline: str | None = None
-    error: str | None = None
-    key: str | None = None
-    archived: bool | None = False
-
-
 _FEW_STAGES, _FEW_JOBS = 2_000, 20_000  # that are quicker to look up than to walk past
 _SLACK = 600_000_000  # numbers and times of jobs go up together, give or take a long transaction: ten minutes
-_NOT_REMOVED = "NOT EXISTS (SELECT 1 FROM gm_removal x WHERE x.stage_id = j.stage_id)"
+_NOT_REMOVED = (  # as an item, or as a part of one
+    "(NOT EXISTS (SELECT 1 FROM gm_removal x WHERE x.stage_id = j.stage_id)"
+    " AND (j.run_id IS NULL OR EXISTS (SELECT 1 FROM gm_run x WHERE x.id = j.run_id)))"
+)
+_REMOVING = Sql("SELECT 1 FROM gm_removal LIMIT 1")
 _TASKS = Sql("SELECT id FROM gm_task WHERE name = :name")
 _QUEUE = Sql("SELECT id FROM gm_queue WHERE name = :name")
+_OF_PIPELINE = "%s.run_id IN (SELECT r.id FROM gm_run r WHERE r.pipeline = :pipeline)"
 _OF_SUBJECT = (
-    "g.run_id IN (SELECT r.id FROM gm_run r WHERE r.subject_id IN (SELECT s.id FROM gm_subject s WHERE s.name = :subject))"
+    "%s.run_id IN (SELECT r.id FROM gm_run r WHERE r.subject_id IN (SELECT s.id FROM gm_subject s WHERE s.name = :subject))"
 )
+_PIPELINES = "SELECT DISTINCT r.pipeline FROM gm_run r WHERE r.id IN (SELECT g.run_id %s)"
+_WITH_PARTS = Sql("SELECT id, parts FROM gm_job WHERE stage_id {in stages} AND parts > 0")
 _FIRST_PAIR = Sql("SELECT queue_id, task_id FROM gm_job WHERE stage_id IS NULL ORDER BY queue_id, task_id LIMIT 1")
 _NEXT_TASK = Sql(
     "SELECT queue_id, task_id FROM gm_job WHERE stage_id IS NULL AND queue_id = :queue AND task_id > :task"
@@ -61,7 +51,6 @@ _BY_STATE = {
     State.COMPLETED_WITH_ERRORS: (f"j.odd = {State.COMPLETED_WITH_ERRORS:d}",),
     State.CANCELLED: (f"j.odd = {State.CANCELLED:d}",),
 }
-Clauses = dict[str, Mapping[str, Any]]  # of fixed text, each with the values that it binds
 
 
 class Route(NamedTuple):
@@ -70,11 +59,11 @@ class Route(NamedTuple):
     Both databases take a column with a plus before it as one that has no index: so the way is ours to say, not a guess.
     """
 
-    where: Clauses
+    where: Where
     few: bool = False
 
 
-def jobs(tx: Tx, wanted: Wanted, most: int) -> list[Job]:
+def jobs(tx: Tx, wanted: Choice, most: int) -> list[Job]:
     """The newest jobs that meet every condition."""
     everywhere = _everywhere(tx, wanted)
     found: set[int] = set()
@@ -86,47 +75,41 @@ def jobs(tx: Tx, wanted: Wanted, most: int) -> list[Job]:
     return jobs_of(tx, sorted(found, reverse=True)[:most])
 
 
-def _values(where: Clauses) -> dict[str, Any]:
+def _values(where: Where) -> dict[str, Any]:
     return {name: value for bound in where.values() for name, value in bound.items()}
 
 
-def _given(*clauses: tuple[str, str, Any]) -> Clauses:
-    return {clause: {name: value} for clause, name, value in clauses if value is not None}
-
-
-def _everywhere(tx: Tx, wanted: Wanted) -> Clauses:
+def _everywhere(tx: Tx, wanted: Choice) -> Where:
     """What is asked of each row, wherever it was found."""
-    where = _given(
-        ("+j.state = :state", "state", wanted.state),
+    where = given(
+        ("+j.state {in states}", "states", wanted.states),
         ("j.created_at >= :since", "since", wanted.since),
         ("j.fingerprint = :error", "error", wanted.error),
         (KEY, "key", None if wanted.key is None else glob(wanted.key, tx.dialect)),
     )
-    where[_NOT_REMOVED] = {}
-    if wanted.archived is not None:
-        where[ARCHIVED if wanted.archived else f"NOT {ARCHIVED}"] = {}
+    if tx.value(_REMOVING) is not None:
+        where[_NOT_REMOVED] = {}
+    where |= archived_where(wanted)
     if wanted.since is not None:
         where["j.id >= :floor"] = {"floor": _first_since(tx, wanted.since - _SLACK)}
     return where
 
 
-def _routes(tx: Tx, wanted: Wanted) -> Iterator[Route]:
+def _routes(tx: Tx, wanted: Choice) -> Iterator[Route]:
     """The ways to the rows; together they lead to all of them."""
     tasks = None if wanted.task is None else [row.id for row in tx.all(_TASKS, name=wanted.task)]
     queue = None if wanted.queue is None else tx.value(_QUEUE, name=wanted.queue)
     if tasks == [] or (wanted.queue is not None and queue is None):
         return
-    own = _given(("+j.queue_id = :queue", "queue", queue), ("+j.task_id {in tasks}", "tasks", tasks))
+    own = given(("+j.queue_id = :queue", "queue", queue), ("+j.task_id {in tasks}", "tasks", tasks))
     if wanted.part_of is not None:
-        if wanted.run is None and wanted.stage is None and wanted.subject is None:  # it is an item's part, and no item
-            yield Route(own | {"j.stage_id IS NULL": {}, "j.parent_id = :part_of": {"part_of": wanted.part_of}})
+        if wanted.stage is None:  # it is an item's part, and no item
+            of = _of_run("+j", wanted) | {"j.stage_id IS NULL": {}, "j.parent_id = :part_of": {"part_of": wanted.part_of}}
+            yield Route(own | of)
         return
-    of_run = _given(
-        ("g.run_id = :run", "run", wanted.run),
-        ("g.run_id IN (SELECT r.id FROM gm_run r WHERE r.pipeline = :pipeline)", "pipeline", wanted.pipeline),
-        ("g.name = :stage", "stage", wanted.stage),
-        (_OF_SUBJECT, "subject", wanted.subject),
-    )
+    of_run = _of_run("g", wanted)
+    if of_run and wanted.stage is None:
+        yield from _parts(tx, own, of_run, wanted)
     stages = of_run | {clause.replace("+j.", "g."): bound for clause, bound in own.items()}
     chosen = f"FROM gm_stage g WHERE {' AND '.join(stages)}"
     found = _few_stages(tx, chosen, _values(stages)) if stages else None
@@ -134,19 +117,50 @@ def _routes(tx: Tx, wanted: Wanted) -> Iterator[Route]:
         yield Route(own | {"j.stage_id {in stages}": {"stages": found}}, few=True)
         return
     of_stages = own | ({f"+j.stage_id IN (SELECT g.id {chosen})": _values(of_run)} if of_run else {})
-    if by_state := _few_by_state(tx, wanted.state, _FEW_JOBS if stages else _FEW_STAGES):
+    if by_state := _few_by_state(tx, wanted.states, _FEW_JOBS if stages else _FEW_STAGES):
         yield from (Route({clause: bound} | of_stages, few=True) for clause, bound in by_state.items())
     elif not stages or of_run:
         yield Route(of_stages)
     else:
-        in_stages: Clauses = (
-            {"+j.stage_id IS NOT NULL": {}} if found is None else {"j.stage_id {in stages}": {"stages": found}}
-        )
-        yield Route(own | in_stages, few=found is not None)
-        for one, kind in _pairs(tx):
-            if (queue is None or one == queue) and (tasks is None or kind in tasks):
-                pair = _given(("j.queue_id = :one", "one", one), ("j.task_id = :kind", "kind", kind))
-                yield Route({"j.stage_id IS NULL": {}} | pair)
+        yield from _anywhere(tx, own, found, queue, tasks)
+
+
+def _of_run(table: str, wanted: Choice) -> Where:
+    """Of which run: as a stage or a job says it. Only items have a stage."""
+    return given(
+        (f"{table}.run_id = :run", "run", wanted.run),
+        (_OF_PIPELINE % table, "pipeline", wanted.pipeline),
+        (_OF_SUBJECT % table, "subject", wanted.subject),
+        ("g.name = :stage", "stage", wanted.stage),
+    )
+
+
+def _parts(tx: Tx, own: Where, of_run: Where, wanted: Choice) -> Iterator[Route]:
+    """Parts of items: through these where they are few, else by the names that parts have in their pipelines."""
+    chosen, values = f"FROM gm_stage g WHERE {' AND '.join(of_run)}", _values(of_run)
+    stages = _few_stages(tx, chosen, values)
+    items = None if stages is None else tx.tuples(_WITH_PARTS, stages=stages)
+    if items is not None and sum(parts for _, parts in items) <= _FEW_JOBS:
+        of = {"j.stage_id IS NULL": {}, "j.parent_id {in items}": {"items": [number for number, _ in items]}}
+        yield from [Route(own | of, few=True)] if items else []
+        return
+    own = own | _of_run("+j", wanted)
+    if by_state := _few_by_state(tx, wanted.states, _FEW_JOBS):
+        own = own | {"+j.stage_id IS NULL": {}}
+        yield from (Route({clause: bound} | own, few=True) for clause, bound in by_state.items())
+        return
+    pipelines = [name for (name,) in tx.tuples(Sql(_PIPELINES % chosen), **values)]
+    kinds = [number for number, name in names.tasks(tx) if name.count(".") == 2 and name.split(".")[0] in pipelines]
+    yield from (Route(own | pair) for pair in _pairs_of(tx, None, kinds))
+
+
+def _anywhere(
+    tx: Tx, own: Where, stages: Sequence[int] | None, queue: int | None, tasks: list[int] | None
+) -> Iterator[Route]:
+    """By queue or task only: items through their stages, where these are few; others by the index that they have."""
+    in_stages: Where = {"+j.stage_id IS NOT NULL": {}} if stages is None else {"j.stage_id {in stages}": {"stages": stages}}
+    yield Route(own | in_stages, few=stages is not None)
+    yield from map(Route, _pairs_of(tx, queue, tasks))
 
 
 def _few_stages(tx: Tx, chosen: str, values: Mapping[str, Any]) -> list[int] | None:
@@ -156,15 +170,28 @@ def _few_stages(tx: Tx, chosen: str, values: Mapping[str, Any]) -> list[int] | N
     return [number for number, _ in found] if few else None
 
 
-def _few_by_state(tx: Tx, state: int | None, few: int) -> Clauses | None:
-    """What leads to all jobs of a state, if there is something and they are not many."""
-    if state == State.IN_PROGRESS:
-        return {"j.id {in held}": {"held": claimed_ids(tx)}}
-    by_state = None if state is None else _BY_STATE.get(State(state))
-    if by_state is None:
-        return None
-    counting = (Sql(f"SELECT count(*) FROM (SELECT 1 FROM gm_job j WHERE {c} LIMIT :few) AS found") for c in by_state)
-    return {clause: {} for clause in by_state} if all(tx.value(sql, few=few + 1) <= few for sql in counting) else None
+def _few_by_state(tx: Tx, states: Sequence[int] | None, few: int) -> Where | None:
+    """What leads to all jobs of some states, if there is something for each and they are not many."""
+    found: Where = {}
+    for state in map(State, states or ()):
+        if state == State.IN_PROGRESS:
+            found["j.id {in held}"] = {"held": claimed_ids(tx)}
+        elif state not in _BY_STATE:
+            return None
+        else:
+            found |= {clause: {} for clause in _BY_STATE[state]}
+    counting = (
+        Sql(f"SELECT count(*) FROM (SELECT 1 FROM gm_job j WHERE {c} LIMIT :few) AS found") for c in found if not found[c]
+    )
+    return found if found and all(tx.value(sql, few=few + 1) <= few for sql in counting) else None
+
+
+def _pairs_of(tx: Tx, queue: int | None, tasks: Sequence[int] | None) -> Iterator[Where]:
+    """Where jobs are that are no items, of these tasks in this queue."""
+    for one, kind in _pairs(tx):
+        if (queue is None or one == queue) and (tasks is None or kind in tasks):
+            pair = given(("j.queue_id = :one", "one", one), ("j.task_id = :kind", "kind", kind))
+            yield {"j.stage_id IS NULL": {}} | pair
 
 
 def _pairs(tx: Tx) -> Iterator[tuple[int, int]]:

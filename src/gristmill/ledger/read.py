@@ -271,6 +271,7 @@ def _job(row: Any) -> Job:
         created_at=to_datetime(row.created_at),
         started_at=to_datetime(row.started_at),
         finished_at=to_datetime(row.finished_at),
+        waits=_waits(row),
         part_of=row.parent_id if row.stage_id is None else None,
         parts=row.parts,
         parts_left=row.parts_left,
@@ -278,6 +279,12 @@ def _job(row: Any) -> Job:
         ends_as=None if row.ends_as is None else State(row.ends_as).word,
         adopted=bool(row.adopted),
     )
+
+
+def _waits(row: Any) -> str | None:
+    if row.run_at is not None:
+        return "retrying" if row.errors + row.crashes + row.timeouts + row.losses else "delayed"
+    return "for parts" if row.state == State.QUEUED and row.ready is None and row.parts_left else None
 
 
 def attempts(tx: Tx, number: int) -> list[Attempt]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 import orjson
@@ -129,6 +130,11 @@ def glob(pattern: str, dialect: str) -> str:
     for letter in "\\%_":
         pattern = pattern.replace(letter, f"\\{letter}")
     return pattern.replace("*", "%").replace("?", "_")
+
+
+def alike(text: str, pattern: str) -> bool:
+    """The same comparison for a text that is here: `*` is any text, `?` one letter, and every other sign itself."""
+    return fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
 def _array(values: Iterable[Any], kind: str) -> str:

@@ -16,6 +16,7 @@ from gristmill.clock import to_datetime
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.identity import gone, host
 from gristmill.ledger import schema
+from gristmill.ledger.choose import THERE
 from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
@@ -241,7 +242,8 @@ _JOBS = Sql(
     " t.name AS task, q.name AS queue, q.paused, p.id AS part_of, coalesce(p.ends_as, p.state) AS parent_state"
     " FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
     " LEFT JOIN gm_job p ON p.id = j.parent_id AND j.stage_id IS NULL"
-    " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id WHERE j.id {in ids}"
+    " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
+    f" WHERE j.id {{in ids}} AND {THERE}"
 )
 _RUNNING_PARTS = Sql(
     f"SELECT id FROM gm_job WHERE parent_id = :job AND stage_id IS NULL AND state = {State.IN_PROGRESS:d}"

@@ -15,7 +15,7 @@ from gristmill.binding import encode
 from gristmill.errors import Invalid
 from gristmill.mill.acting import Acting
 from gristmill.mill.lazy import lazy
-from gristmill.mill.values import arguments, checked_id, delay_of, name_of, reason_of, state_of, text_of, who
+from gristmill.mill.values import arguments, checked_id, delay_of, name_of, reason_of, states_of, text_of, who
 from gristmill.model import Bulk, Job, Pruned
 from gristmill.pipeline import Pipeline, Stage
 from gristmill.settings import worker_settings
@@ -37,7 +37,7 @@ class RunFilter(TypedDict, total=False):
     ids: Iterable[int] | None
     pipeline: str | None
     subject: str | None
-    state: str | None
+    state: str | Iterable[str] | None  #: one, or several of which any will do
     older: float | timedelta | None  #: created so many seconds ago, or earlier
 
 
@@ -50,6 +50,8 @@ class JobFilter(RunFilter, total=False):
     task: str | None
     error: str | None  #: the fingerprint of the error that it is failed by
     key: str | None
+    part_of: int | None
+    archived: bool  #: only those; by default filters leave them out, as lists do. Those named by `ids` are meant anyway
 
 
 class Many(Acting):
@@ -67,6 +69,8 @@ class Many(Acting):
         self, *, undo: bool = False, by: str | None = None, dry_run: bool = False, **which: Unpack[JobFilter]
     ) -> Bulk:
         """Leaves ended jobs out of lists, and keeps them; `undo`: lists them again."""
+        if undo:
+            which["archived"] = True
         return self._many("job.unarchive" if undo else "job.archive", self._choice(which), by, dry_run)
 
     def delete_jobs(self, *, by: str | None = None, dry_run: bool = False, **which: Unpack[JobFilter]) -> Bulk:
@@ -169,8 +173,9 @@ class Many(Acting):
         older = given.pop("older", None)
         if "run" in given:
             self.run(given["run"])  # one that is not there is a typing error
-        if "state" in given:
-            given["state"] = state_of(given["state"])
+        given["states"] = states_of(given.pop("state", None))
+        if ids is None:
+            given.setdefault("archived", False)
         with self.ledger.reading() as tx:
             self._check_queue(tx, given.get("queue"))
             before = None if older is None else read.now(tx) - delay_of(older, "older")

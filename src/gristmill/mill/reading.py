@@ -11,7 +11,7 @@ from gristmill.clock import from_datetime
 from gristmill.errors import Invalid
 from gristmill.mill.base import Base
 from gristmill.mill.lazy import lazy
-from gristmill.mill.values import checked_id, delay_of, filters, label_of, name_of, state_of
+from gristmill.mill.values import checked_id, delay_of, filters, label_of, name_of, state_of, states_of
 from gristmill.model import (
     Attempt,
     AuditEntry,
@@ -30,11 +30,11 @@ from gristmill.model import (
 from gristmill.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from gristmill.ledger import backup, health, listing, read, signatures, sql, subjects, why
+    from gristmill.ledger import backup, choose, health, listing, read, signatures, sql, subjects, why
     from gristmill.ledger.store import Tx
 else:
-    backup, health, listing, read, signatures, sql, subjects, why = lazy(
-        "gristmill.ledger", "backup", "health", "listing", "read", "signatures", "sql", "subjects", "why"
+    backup, choose, health, listing, read, signatures, sql, subjects, why = lazy(
+        "gristmill.ledger", "backup", "choose", "health", "listing", "read", "signatures", "sql", "subjects", "why"
     )
 
 
@@ -48,19 +48,15 @@ class Reading(Base):
         *,
         pipeline: str | None = None,
         subject: str | None = None,
-        state: str | None = None,
+        state: str | Iterable[str] | None = None,
         since: datetime | None = None,
         limit: int = 50,
     ) -> list[Run]:
-        """Runs, newest first."""
-        where = filters(
-            ("r.pipeline = :pipeline", pipeline),
-            ("s.name = :subject", subject),
-            ("r.state = :state", state_of(state)),
-            ("r.created_at >= :since", None if since is None else from_datetime(since)),
-        )
+        """Runs, newest first. `state`: one, or several of which any will do."""
+        after = None if since is None else from_datetime(since)
+        wanted = choose.Choice(pipeline=pipeline, subject=subject, states=states_of(state), since=after)
         with self.ledger.reading() as tx:
-            return read.runs(tx, where, limit)
+            return read.runs(tx, choose.runs_where(wanted), limit)
 
     def job(self, job: int) -> Job:
         return self.ledger.glance(read.job, checked_id(job, "job"))
@@ -72,7 +68,7 @@ class Reading(Base):
         pipeline: str | None = None,
         stage: str | None = None,
         subject: str | None = None,
-        state: str | None = None,
+        state: str | Iterable[str] | None = None,
         queue: str | None = None,
         task: str | None = None,
         part_of: int | None = None,
@@ -82,16 +78,17 @@ class Reading(Base):
         archived: bool | None = False,
         limit: int = 50,
     ) -> list[Job]:
-        """Jobs, newest first. Those of a `run` are the items of its stages; parts are `part_of` their job.
+        """Jobs, newest first. Those of a `run` or a `subject` are items and their parts, those of a `stage` only items.
 
-        `error`: failed by this one; `key`: a pattern with * and ?; `archived`: None for all.
+        `state`: one, or several of which any will do; `part_of`: parts of this job; `error`: failed by this one; `key`: a
+        pattern with * and ?; `archived`: None for all.
         """
-        wanted = listing.Wanted(
+        wanted = choose.Choice(
             run=run,
             pipeline=pipeline,
             stage=stage,
             subject=subject,
-            state=state_of(state),
+            states=states_of(state),
             queue=queue,
             task=task,
             part_of=part_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -119,6 +119,12 @@ def state_of(word: str | None) -> int | None:
     if word not in words:
         raise Invalid(f"unknown state {word!r}{did_you_mean(word, words)}")
     return words[word]
+
+
+def states_of(words: str | Iterable[str] | None) -> tuple[int, ...] | None:
+    """One state or several, by their words; None: whichever."""
+    given = [words] if isinstance(words, str) else words or ()
+    return tuple(sorted({number for word in given if (number := state_of(word)) is not None})) or None
 
 
 def filters(*conditions: tuple[str, Any]) -> dict[str, dict[str, Any]]:

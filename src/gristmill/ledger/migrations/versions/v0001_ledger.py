@@ -45,7 +45,8 @@ def _views() -> dict[str, str]:
                 j.parts_failed, {_times("j", "run_at", "created_at", "started_at", "finished_at", "archived_at")}
             FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id
                 LEFT JOIN gm_stage g ON g.id = j.stage_id
-            WHERE j.stage_id IS NULL OR g.id IS NOT NULL""",
+            WHERE (j.stage_id IS NULL OR g.id IS NOT NULL)
+                AND (j.run_id IS NULL OR EXISTS (SELECT 1 FROM gm_run r WHERE r.id = j.run_id))""",
     }
 
 

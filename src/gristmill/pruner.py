@@ -37,6 +37,11 @@ class Pruner:
         self._sweep: Iterator[None] | None = None
         self.record = Record()
 
+    @property
+    def any_rule(self) -> bool:
+        """Is there anything that is not kept for ever?"""
+        return bool(self.pipelines or self.tasks or self.others)
+
     def tick(self, now: float) -> float:
         """One step of a sweep: one look, or one transaction."""
         began = time.monotonic()

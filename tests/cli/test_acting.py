@@ -104,7 +104,7 @@ def test_subject_set_changes_what_is_given_and_the_lists_find_it(waiting: Cli) -
 def test_a_subject_is_made_only_where_the_application_is_known(waiting: Cli) -> None:
     words = ("subject", "set", "letters", "films", "--label", "tier=gold")
     assert waiting.call(*words).err == "Error: letters has no subject 'films'\n"
-    assert waiting.call("-A", APP, *words).code == 0
+    assert waiting.run(*words, GRISTMILL_APP=str(APP)).code == 0
     assert "never run" in waiting.call("subject", "show", "letters", "films").out
     page = waiting.call("subject", "list", "--limit", 1)
     assert page.err == "note: there may be more: --after 1, or --limit N\n"

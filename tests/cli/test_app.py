@@ -102,6 +102,8 @@ def test_the_app_of_an_installed_package(made: Cli) -> None:
         ("x = 1\ndef f(:\n", "SyntaxError: "),
         ("x = 1\nimport not_there\n", "ModuleNotFoundError: No module named 'not_there'"),
         ("x = 1\nraise ValueError('no')\n", "ValueError: no"),
+        ("from gristmill import task\ntask(timeout=-1)(print)\n", "Invalid: "),
+        ("import json\njson.loads('{')\n", "JSONDecodeError: "),
     ],
 )
 @pytest.mark.parametrize("app", ["spoilt.py", "spoilt"])

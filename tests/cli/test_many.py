@@ -202,7 +202,10 @@ def test_the_audit_says_who_did_what(waiting: Cli) -> None:
 
 
 def test_prune_removes_what_is_not_kept(ended: Cli) -> None:
-    assert ended.call("-A", APP, "prune").out == "0 runs and 0 jobs are removed\n"
+    kept = ended.call("-A", APP, "prune")
+    assert kept.out == "0 runs and 0 jobs are removed\n"
+    assert "no retention is set" in kept.err
+    assert "GRISTMILL_KEEP_DAYS=30" in kept.err
     words = ("-A", APP, "prune")
     settings = {"GRISTMILL_KEEP_DAYS": "0.0000001"}
     assert ended.run(*words, "--dry-run", **settings).out == "0 runs and 1 job would be removed\n"  # its last run stays

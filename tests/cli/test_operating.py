@@ -24,7 +24,7 @@ def test_a_doctor_who_finds_something_exits_1_with_the_command(made: Cli) -> Non
     lines = result.out.splitlines()
     at = next(n for n, line in enumerate(lines) if line.startswith("WRONG"))
     assert "has jobs, and no worker" in lines[at]
-    assert lines[at + 1].strip().startswith("gristmill --database sqlite:///gristmill.db work -q ")
+    assert lines[at + 1].strip().startswith("gristmill --database sqlite:///gristmill.db up")
     found = made.call("doctor", "--json")
     assert (found.code, found.json["ok"]) == (1, False)
 

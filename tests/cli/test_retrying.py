@@ -55,7 +55,7 @@ def test_a_worker_for_one_run_says_what_became_of_it(failed: Cli) -> None:
 def test_what_is_chosen_runs_again(failed: Cli) -> None:
     for words, said in [
         (["--stage", "count", "--failed"], "1 item would be queued again (count: 1 failed)"),
-        (["--key", "[ab].txt"], "2 items would be queued again (count: 1 completed, 1 failed)"),
+        (["--key", "?.txt"], "2 items would be queued again (count: 1 completed, 1 failed)"),
         (["--stage", "find"], "1 item would be queued again (find: 1 completed)"),
     ]:
         assert failed.call("run", "retry", 1, "--dry-run", *words).out.startswith(f"run 1: {said}\n")
@@ -74,6 +74,13 @@ def test_a_run_begins_at_a_stage(failed: Cli) -> None:
     shown = failed.call("run", "show", 2)
     assert "from run 1" in shown.out
     assert failed.call("run", "show", 2, "--json").json["results"]["total"] == 11
+
+
+def test_a_part_run_without_a_run_to_stand_on_says_so(failed: Cli) -> None:
+    refused = failed.call("-A", APP, "start", "letters", "films", "--from-stage", "count")
+    assert refused.code == 64
+    assert "'folder'" in refused.err
+    assert refused.err.endswith("the last good run of 'films', and it has none; start a whole run\n")
 
 
 def test_a_run_of_one_item(failed: Cli) -> None:

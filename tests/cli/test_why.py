@@ -9,7 +9,7 @@ from tests.cli.conftest import APP, Cli
 NO_WORKER = """\
 {target}  no_worker
   job 1 (letters.find) is in queue 'find', which no running worker serves
-  do: gristmill work -q find
+  do: gristmill up
 """
 
 
@@ -32,7 +32,7 @@ def test_one_reason_one_sentence_one_command(waiting: Cli, words: list[str], tar
         "target": target,
         "reason": "no_worker",
         "sentence": "job 1 (letters.find) is in queue 'find', which no running worker serves",
-        "command": "gristmill work -q find",
+        "command": "gristmill up",
         "at": None,
     }
 
@@ -53,7 +53,7 @@ def test_the_command_mends_it(waiting: Cli) -> None:
 def test_the_command_has_the_options_that_were_given(waiting: Cli) -> None:
     url = f"sqlite:///{waiting.folder}/gristmill.db"
     out = waiting.call("-A", APP, "--database", url, "why", "job", 1).out
-    assert out.splitlines()[-1] == f"  do: gristmill -A {APP} --database {url} work -q find"
+    assert out.splitlines()[-1] == f"  do: gristmill -A {APP} --database {url} up"
 
 
 def test_what_is_not_there_is_one_line(waiting: Cli) -> None:

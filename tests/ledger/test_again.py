@@ -139,6 +139,18 @@ def test_keys_by_glob(opened: Open) -> None:
         play.retry(run, key="y*")
 
 
+def test_a_job_is_retried_by_its_own_key_which_is_no_pattern(opened: Open) -> None:
+    play = opened(SITE)
+    keys = ["a*", "ab", "a?", "[a]", "a"]
+    play.mill.start("site", "s")
+    play.drain(items={"find": keys}, verdicts={f"page/{key}": Verdict.PERMANENT for key in keys})
+    for job in play.mill.jobs(state="failed"):
+        play.ran.clear()
+        play.mill.retry_job(job.id)
+        play.drain(verdicts={f"page/{key}": Verdict.PERMANENT for key in keys})
+        assert [name for name in play.ran if name.startswith("page/")] == [f"page/{job.key}"]
+
+
 def test_by_error(opened: Open) -> None:
     play = opened(SITE)
     run = play.mill.start("site", "s")

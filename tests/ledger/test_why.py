@@ -52,10 +52,10 @@ def test_a_job_in_a_queue_that_nobody_serves(opened: Open) -> None:
     play = opened(mail)
     job = play.mill.enqueue(mail).id
     why = play.mill.why(job=job)
-    assert short(why) == (Reason.NO_WORKER, ("work", "-q", "mail"))
+    assert short(why) == (Reason.NO_WORKER, ("up",))
     assert why.sentence == f"job {job} (mail) is in queue 'mail', which no running worker serves"
     play.player(queues=["default"])
-    assert play.mill.why(job=job).reason is Reason.NO_WORKER
+    assert short(play.mill.why(job=job)) == (Reason.NO_WORKER, ("work", "-q", "mail"))
     play.player(queues=["mail", "default"])
     assert play.mill.why(job=job).reason is Reason.IN_LINE
 
@@ -85,6 +85,23 @@ def test_a_job_that_waits_for_its_retry(play: Play) -> None:
     assert why.sentence == f"job {job} (stubborn) is not to run before 2023-11-14 22:13:30 UTC, after: OSError: no route"
     play.mill.retry_job(job)  # as the command says
     assert play.mill.why(job=job).reason is Reason.IN_LINE
+
+
+def test_a_delay_is_the_reason_also_where_nobody_works(play: Play) -> None:
+    delayed = play.mill.enqueue(solo, delay=60).id
+    why = play.mill.why(job=delayed)
+    assert (short(why), why.at) == ((Reason.DELAYED, ("up",)), to_datetime(play.clock.at + 60_000_000))
+    assert why.sentence == (
+        f"job {delayed} (solo) is not to run before 2023-11-14 22:14:20 UTC;"
+        " and then it needs a worker: none that is running serves queue 'default'"
+    )
+    retrying = play.mill.enqueue(stubborn).id
+    player = play.player(lease=5)
+    player.end(player.take_one(), Verdict.ERROR, reason="OSError: no route")
+    play.clock.advance(6)
+    assert "before 2023-11-14 22:13:30 UTC, after: OSError: no route; and" in play.mill.why(job=retrying).sentence
+    play.clock.advance(60)
+    assert short(play.mill.why(job=delayed)) == (Reason.NO_WORKER, ("up",))
 
 
 def test_a_job_that_is_due_is_as_good_as_in_line(play: Play) -> None:
@@ -191,7 +208,7 @@ def test_a_run_that_nobody_works_on(opened: Open) -> None:
     run = play.mill.start("site", "s").id
     (job,) = play.mill.jobs()
     why = play.mill.why(run=run)
-    assert (why.target, *short(why)) == (f"run {run}", Reason.NO_WORKER, ("work", "-q", "find"))
+    assert (why.target, *short(why)) == (f"run {run}", Reason.NO_WORKER, ("up",))
     assert why.sentence == f"job {job.id} (site.find) is in queue 'find', which no running worker serves"
 
 

@@ -202,8 +202,15 @@ class Group(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
         if self.get_command(ctx, word) is None and not word.startswith("-"):
-            ctx.fail(f"{ctx.command_path} has no command {word!r}{did_you_mean(word, self.commands)}")
+            ctx.fail(f"{ctx.command_path} has no command {word!r}{self._nearest(word)}")
         return super().resolve_command(ctx, args)
+
+    def _nearest(self, word: str) -> str:
+        """`retry` is what can be done to several things: which is meant?"""
+        under = [f"{name} {word}" for name, group in self.commands.items() if word in getattr(group, "commands", ())]
+        if under:
+            return f"; did you mean {' or '.join(map(repr, under))}?"
+        return did_you_mean(word, self.commands)
 
 
 pass_place = click.make_pass_decorator(Place, ensure=True)

@@ -75,6 +75,11 @@ def prune(place: Place, dry_run: bool, json_wanted: bool) -> None:
     """
     with place.open(place.registry()) as mill:
         done = mill.prune(dry_run=dry_run)
+        if not mill.pruner().any_rule:
+            show.note(
+                "no retention is set, so all runs and jobs are kept; give pipelines and tasks keep=Retention(…),"
+                " or set keep_days: GRISTMILL_KEEP_DAYS=30"
+            )
     if json_wanted:
         return show.document(done)
     would = " would be" if dry_run else " are"

@@ -111,14 +111,15 @@ def set_(
 ) -> None:
     """Set the interval and labels of a SUBJECT of a PIPELINE; what is not given stays.
 
-    With -A it is made if it is not there.
+    With an application that has the pipeline it is made if it is not there.
     """
     if interval is None and not labels and not away:
         raise click.UsageError("nothing to set; give --interval AGE, --label KEY=VALUE or --unlabel KEY")
     gap = None if interval is None else 0.0 if interval == "off" else duration(interval)
     given: dict[str, str | None] = dict.fromkeys(away)
     given |= dict(map(_pair, labels))
-    with place.open(*([place.registry()] if place.app else [])) as mill:
+    app = place.registry_if_any()
+    with place.open(*([app] if app.tasks else [])) as mill:
         found = mill.set_subject(pipeline, subject, interval=gap, labels=given)
     every = f"every {show.span(found.interval)}" if found.interval else "no interval of its own"
     show.line(f"{found.pipeline} {found.name}: {every}; {_labels(found) or 'no labels'}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +14,9 @@ from types import ModuleType
 
 from gristmill.errors import AppError
 from gristmill.registry import Registry, pieces_of
+
+_OURS = f"{Path(__file__).parents[1]}{os.sep}"
+_INSTALLED = tuple({f"{sysconfig.get_path(kind)}{os.sep}" for kind in ("stdlib", "purelib", "platlib")})
 
 importing = False  # a child is importing its application just now
 
@@ -58,11 +63,12 @@ def load_file(path: Path) -> ModuleType:
 
 
 def _place(error: BaseException) -> str:
-    """Where in the application it happened; not where in Python's own import."""
+    """Where in the application it happened; not where in Gristmill, in Python, or in a library that it called."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}, line {error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if frame.filename != __file__ and not frame.filename.startswith("<frozen")]
+    theirs = [frame for frame in frames if not frame.filename.startswith((_OURS, "<frozen"))]
+    theirs = [frame for frame in theirs if not frame.filename.startswith(_INSTALLED)] or theirs
     return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
 
 

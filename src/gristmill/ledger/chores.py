@@ -27,15 +27,16 @@ class Selection(NamedTuple):
 
     states: tuple[int, ...] = _ANY
     error: str | None = None  # the fingerprint of the error that it failed with
-    key: str | None = None  # a glob
+    key: str | None = None  # a pattern with * and ?
     version: str | None = None  # what it was done with, as its function told `skip_unchanged`
     cut_off: bool = False  # and whatever the end of a run that was stopped has cancelled
+    exact: bool = False  # the key is that of one item, and no pattern
 
     @property
     def first(self) -> str:
         """The keys that match are not before this one."""
         key = "" if self.cut_off else self.key or ""
-        return key[: next((n for n, sign in enumerate(key) if sign in _GLOB), len(key))]
+        return key if self.exact else key[: next((n for n, sign in enumerate(key) if sign in _GLOB), len(key))]
 
     def matches(self, key: str, state: int, error: str | None, done: Collection[str]) -> bool:
         if self.cut_off and state == State.CANCELLED:
@@ -43,7 +44,7 @@ class Selection(NamedTuple):
         return (
             state in self.states
             and (self.error is None or error == self.error)
-            and (self.key is None or alike(key, self.key))
+            and (self.key is None or (key == self.key if self.exact else alike(key, self.key)))
             and (self.version is None or key in done)
         )
 

@@ -109,7 +109,8 @@ def _ledger(tx: Tx, whose_clock: str) -> Iterator[Diagnosis]:
     served = [orjson.loads(worker.queues) for worker in workers if not worker.silent]
     for row in tx.all(_WAITING):
         if not any(not queues or row.name in queues for queues in served):
-            yield Diagnosis("queues", False, f"{row.name} has jobs, and no worker", ("gristmill", "work", "-q", row.name))
+            serve = ("work", "-q", row.name) if served else ("up",)
+            yield Diagnosis("queues", False, f"{row.name} has jobs, and no worker", ("gristmill", *serve))
     parked: int = tx.value(_PARKED, most=_LOOKED)
     if parked:
         said = f"{parked:,} failed {'job has' if parked == 1 else 'jobs have'} killed the process, or the worker, too often"

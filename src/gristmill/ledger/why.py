@@ -55,6 +55,7 @@ class Job(NamedTuple):
     queue: str
     paused: bool
     served: bool  # a worker that is alive takes jobs of its queue
+    workers: int  # that are alive, whatever they take
     ahead: int  # ready jobs that come before it
     run_at: int | None  # delayed until then
     since: int | None  # when it started or ended
@@ -103,12 +104,16 @@ def of_job(job: Job, now: int) -> Why:
     if job.paused:
         said = f"{job.name} is in queue {job.queue!r}, which is paused"
         return _why(target, Reason.QUEUE_PAUSED, said, "queue", "resume", job.queue)
-    if not job.served:
-        said = f"{job.name} is in queue {job.queue!r}, which no running worker serves"
-        return _why(target, Reason.NO_WORKER, said, "work", "-q", job.queue)
+    serve = ("work", "-q", job.queue) if job.workers else ("up",)
     if job.run_at is not None and job.run_at > now:
         said = f"{job.name} is not to run before {_time(job.run_at)}{_after(', after: ', job.error)}"
-        return _why(target, Reason.DELAYED, said, "job", "retry", str(job.id), at=job.run_at)
+        if job.served:
+            return _why(target, Reason.DELAYED, said, "job", "retry", str(job.id), at=job.run_at)
+        said += f"; and then it needs a worker: none that is running serves queue {job.queue!r}"
+        return _why(target, Reason.DELAYED, said, *serve, at=job.run_at)
+    if not job.served:
+        said = f"{job.name} is in queue {job.queue!r}, which no running worker serves"
+        return _why(target, Reason.NO_WORKER, said, *serve)
     if job.ahead:
         said = f"{job.name} waits behind {_count(job.ahead, 'ready job')} of queue {job.queue!r}"
         return _why(target, Reason.IN_LINE, said)
@@ -339,6 +344,7 @@ class _Look:
             queue=row.queue,
             paused=bool(row.paused),
             served=any(not queues or row.queue in queues for queues in self.alive.values()),
+            workers=len(self.alive),
             ahead=self._ahead(row) if state is State.QUEUED else 0,
             run_at=row.run_at,
             since=row.finished_at or row.started_at,

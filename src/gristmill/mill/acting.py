@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from glob import escape
 from typing import TYPE_CHECKING
 
 from gristmill.binding import check_key
@@ -55,7 +54,7 @@ class Acting(Reading):
         try:
             self._act(dry_run, stop.requeue_job, checked_id(job, "job"), by=by or who())
         except stop.InClosedStage as closed:
-            which = chores.Selection(key=escape(closed.key))
+            which = chores.Selection(key=closed.key, exact=True)
             self._retry_run(closed.run, which, closed.stage, by=by or who(), dry_run=dry_run)
         return self.job(job)
 
@@ -74,12 +73,14 @@ class Acting(Reading):
         """Queues items of a run again, ended or not; then what depends on them runs again, and nothing else.
 
         Without conditions: the items that failed. Otherwise those that meet every condition, whatever became of them:
-        `failed`, of one `stage`, with this `error` (its fingerprint), with a `key` like this (a glob), done with this
+        `failed`, of one `stage`, with this `error` (its fingerprint), with a `key` like this (`*` and `?`), done with this
         `version` (what `ctx.skip_unchanged` was told).
         """
         checked_id(run, "run")
         for what, text in {"stage": stage, "error": error, "key": key, "version": version}.items():
             text_of(text, what)
+        if key == "":
+            raise Invalid("key is a pattern with * and ?, like '2024-*'; it must not be empty")
         only_failed = failed or error is not None or (stage, key, version) == (None, None, None)
         states = (int(State.FAILED),) if only_failed else chores.Selection().states
         selection = chores.Selection(states, error, key, version)

@@ -59,8 +59,7 @@ class Asking(Reading):
         flow = self.registry.pipeline(name_of(pipeline))
         check_key(subject, "subject")
         part = part_run(flow, from_stage, only)
-        given = {**self._last_arguments(flow.name, subject), **arguments(args)} if part else arguments(args)
-        text = encode(flow.check_args(given), "the run's arguments")
+        text = self._arguments_of_run(flow, subject, arguments(args), part is not None)
         level = Priority.of(priority)
         do = self._doing(connection)
         started = do(
@@ -83,10 +82,17 @@ class Asking(Reading):
             _ignored(run, "is there already: which part was asked for now is ignored")
         return Run(**{**vars(run), "created": started.created})
 
-    def _last_arguments(self, pipeline: str, subject: str) -> dict[str, Any]:
-        """Of the run that a part run of the subject would stand on."""
-        last = self._read(read.last_whole_run, pipeline, subject)
-        return {} if last is None else self.run(last).args
+    def _arguments_of_run(self, flow: Pipeline, subject: str, given: Mapping[str, Any], part: bool) -> str:
+        """Checked. A part run has those that are not given from the run that it would stand on."""
+        last = self._read(read.last_whole_run, flow.name, subject) if part else None
+        try:
+            checked = flow.check_args(given if last is None else {**self.run(last).args, **given})
+        except Invalid as error:
+            if not part or last is not None:
+                raise
+            hint = f"others would be those of the last good run of {subject!r}, and it has none; start a whole run"
+            raise Invalid(f"{error}; {hint}") from None
+        return encode(checked, "the run's arguments")
 
     def enqueue(
         self,

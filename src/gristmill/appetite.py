@@ -153,11 +153,15 @@ class Appetite:
         return {queues.pop(): len(taken.jobs)} if len(queues) == 1 else Counter(map(_QUEUE_OF, taken.jobs))
 
     def in_turn(self, jobs: list[Claimed], kinds: Collection[Kind]) -> list[Claimed]:
-        """Jobs of several queues in the order of the queues' turns, as if they had been claimed one by one."""
+        """Jobs of several queues in the order of the queues' turns, as if they had been claimed one by one.
+
+        By weight, not by how many there are: what a queue gave beyond its share, since another ran dry, comes last.
+        """
         if self._strict or len({kind.queue_id for kind in kinds}) < 2:
             return jobs
         by_queue: dict[int, list[Claimed]] = {}
         for job in jobs:
             by_queue.setdefault(job.kind.queue_id, []).append(job)
-        ranked = [(n / len(group), job.id, job) for group in by_queue.values() for n, job in enumerate(group)]
+        weights = {queue.id: queue.weight for queue in self.queues}
+        ranked = [(n / weights[queue], job.id, job) for queue, group in by_queue.items() for n, job in enumerate(group)]
         return [job for _, _, job in sorted(ranked)]

@@ -83,6 +83,17 @@ def test_a_queue_that_a_worker_looked_at_in_vain_gets_no_credit_either() -> None
     assert Counter(served(appetite._shares, {1: 1.0, 2: 1.0}, 20)) == {1: 10, 2: 10}
 
 
+def test_what_was_taken_beyond_a_share_starts_after_the_shares() -> None:
+    """A claim took all that there was: far more of the light queues than their share of it, since the heavy one ran dry."""
+    weights = {1: 6.0, 2: 3.0, 3: 1.0}
+    appetite = Appetite(cast(Ledger, None), cast(Room, None), WorkerSettings(), ())
+    appetite.see([QueueRow(queue, f"q{queue}", weight, False) for queue, weight in weights.items()])
+    jobs = [remembered(n, queue_id=queue) for n, queue in enumerate([1] * 705 + [2] * 552 + [3] * 394)]
+    turns = [job.kind.queue_id for job in appetite.in_turn(jobs, {job.kind for job in jobs})]
+    assert all(within_three_points(turns[:starts], weights) for starts in (100, 500, 1000, 1175))
+    assert Counter(turns) == {1: 705, 2: 552, 3: 394}
+
+
 def test_a_queue_that_was_served_alone_pays_nothing_for_it() -> None:
     shares = Shares()
     served(shares, {1: 1.0, 2: 1.0}, 10)

@@ -77,6 +77,7 @@ class Run:
     created_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
+    retried_at: datetime | None = None  #: when it went on, after it had ended; the last time
     stages: tuple[Stage, ...] = ()
     results: dict[str, Any] = field(default_factory=dict, repr=False)
     created: bool = field(default=True, repr=False)  #: False when `start` joined a run that was there
@@ -84,6 +85,11 @@ class Run:
     @property
     def terminal(self) -> bool:
         return self.finished_at is not None
+
+    @property
+    def began_at(self) -> datetime | None:
+        """Since when it has been worked on: what lies between an end and a retry is nobody's work."""
+        return self.retried_at or self.started_at
 
     def stage(self, name: str) -> Stage:
         for stage in self.stages:
@@ -152,6 +158,7 @@ class Job:
     archived_at: datetime | None = None  #: since when lists leave it out
     created: bool = field(default=True, repr=False)  #: False when a job with the same unique key was there
     adopted: bool = False  #: reconcile found its work done, and took it as completed
+    missed: str | None = None  #: why its task's `on_terminal` failed when it ended; reconcile tries again
 
 
 @dataclass(frozen=True)
@@ -321,6 +328,8 @@ class Pruned:
 
     runs: int
     jobs: int  #: those of the runs too
+    workers: int = 0  #: that were gone for long
+    audit: int = 0  #: entries of the audit
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
+from gristmill.clock import SECOND
 from gristmill.housekeeping import remove_pending
 from gristmill.ledger import names, prune, remove
 from gristmill.ledger.prune import Limit, Record
@@ -21,21 +22,30 @@ _REST = 39
 _LEAST = 0.01
 _RUNS = 100  # runs that one look finds
 _PAGE = 5000  # jobs that one look reads
+_WORKERS = 30 * 86_400 * SECOND  # how long workers are remembered after they have gone
 
 
 class Pruner:
     """`tick` for a loop, `run` for the command. What has no rules of its own goes by `others`."""
 
     def __init__(
-        self, ledger: Ledger, pipelines: Rules, tasks: Rules, others: Sequence[Rule] = (), by: str = "retention"
+        self,
+        ledger: Ledger,
+        pipelines: Rules,
+        tasks: Rules,
+        others: Sequence[Rule] = (),
+        by: str = "retention",
+        audit: int = 0,
     ) -> None:
         self.ledger = ledger
         self.pipelines = pipelines
         self.tasks = tasks
         self.others = others
         self.by = by
+        self.audit = audit  # how long its entries are kept, in microseconds; 0: for ever
         self._sweep: Iterator[None] | None = None
         self.record = Record()
+        self.workers = self.entries = 0  # what was removed beside runs and jobs
 
     @property
     def any_rule(self) -> bool:
@@ -56,12 +66,13 @@ class Pruner:
         while True:
             began = time.monotonic()
             if next(sweep, self) is self:
-                return Pruned(self.record.runs, self.record.jobs)
+                return Pruned(self.record.runs, self.record.jobs, self.workers, self.entries)
             if not dry_run:
                 time.sleep(_REST * (time.monotonic() - began))
 
     def _steps(self, dry_run: bool = False) -> Iterator[None]:
         self.record = Record()
+        self.workers = self.entries = 0
         with self.ledger.reading() as tx:
             pipelines = prune.pipelines(tx)
             tasks = names.tasks(tx)
@@ -71,6 +82,25 @@ class Pruner:
         yield from self._jobs(tasks, dry_run)
         if not dry_run:
             remove_pending(self.ledger)
+        yield from self._records(dry_run)
+
+    def _records(self, dry_run: bool) -> Iterator[None]:
+        """What is about the ledger's own past: workers that are long gone, old entries of the audit."""
+        with self.ledger.reading() as tx:
+            gone = prune.gone_workers(tx, _WORKERS, _PAGE)
+        if gone and not dry_run:
+            yield
+            gone = self.ledger.do(prune.forget_workers, _WORKERS, _PAGE)
+        self.workers = gone
+        after = 0
+        while self.audit:
+            yield
+            with self.ledger.reading() as tx:
+                entries = prune.old_entries(tx, self.audit, after, remove.BATCH)
+            if not entries:
+                return
+            after = entries[-1]
+            self.entries += len(entries) if dry_run else self.ledger.do(prune.forget_entries, entries)
 
     def _runs(self, pipeline: str, rule: Rule, dry_run: bool) -> Iterator[None]:
         after = 0

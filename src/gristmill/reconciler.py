@@ -120,8 +120,8 @@ class Reconciler:
             found += self._workers(scope.mend)
             found += self._repair_jobs(repair.repair_orphans, scope)
             found += self._repair_jobs(repair.repair_line, scope)
-            found += self._repair_jobs(lambda tx, mend, quiet: repair_parts.repair_parts(tx, mend), scope)
-            found += self._repair_jobs(lambda tx, mend, quiet: repair_parts.repair_left_behind(tx, mend), scope)
+            found += self._repair_jobs(repair_parts.repair_parts, scope)
+            found += self._repair_jobs(repair_parts.repair_left_behind, scope)
             found += self._moments(scope.mend)
         with self.ledger.reading() as tx:
             stranded = repair.stranded_runs(tx, scope.subject, scope.pipeline)

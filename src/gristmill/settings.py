@@ -37,6 +37,7 @@ class WorkerSettings:
     memory_mib: int = 0
     recycle: int = 0
     keep_days: float = 0
+    keep_audit_days: float = 0
 
     def __post_init__(self) -> None:
         for name, (lowest, highest) in _LIMITS.items():
@@ -59,6 +60,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "memory_mib": (0, 10**7),
     "recycle": (0, 10**9),
     "keep_days": (0, 36_500),
+    "keep_audit_days": (0, 36_500),
 }
 
 HELP: dict[str, str] = {
@@ -74,6 +76,7 @@ HELP: dict[str, str] = {
     "memory_mib": "the most memory of one child; 0: no limit",
     "recycle": "replace a child after so many jobs; 0: never",
     "keep_days": "for how long `up` and `prune` keep ended runs and jobs whose code has no `keep=`; 0: for ever",
+    "keep_audit_days": "for how long `up` and `prune` keep entries of the audit; 0: for ever",
 }
 
 

@@ -151,7 +151,3 @@ RUN_TRANSITIONS = (
 def sources(verb: str, transitions: tuple[Transition, ...] = JOB_TRANSITIONS) -> tuple[int, ...]:
     """The states that `verb` may start from, as the numbers that are stored."""
     return tuple(sorted({int(t.source) for t in transitions if t.verb == verb and t.source is not None}))
-
-
-def parse_state(word: str) -> State:
-    return State[word.upper()]

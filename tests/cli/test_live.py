@@ -13,7 +13,7 @@ from rich.console import Console
 from gristmill.cli import show
 from gristmill.cli.bars import bar, picture
 from gristmill.cli.live import Lines, follow
-from gristmill.cli.progress import Pace, ending, standing
+from gristmill.cli.progress import Pace, ending, standing, worked_since
 from gristmill.errors import Unavailable
 from gristmill.model import Run, Stage
 
@@ -118,6 +118,26 @@ def test_more_runs_than_fit_are_counted() -> None:
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_picture_keeps_to_the_width(width: int) -> None:
     assert max(map(len, screen(BUSY, ENDED, width=width).splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_numbers_are_never_cut_and_remarks_go_on_under_themselves(width: int) -> None:
+    many = run(stage("recognise_text_of_pages", "sealed", 12_000, 3_000, failed=12, parts=1_400, parts_left=312))
+    text = screen(many, width=width)
+    assert "3,012/12,000" in text
+    assert "12 failed, waiting for 312 of 1,400 parts" in " ".join(" ".join(text.split()).replace("━", "").split())
+    assert ("━" in text) == (width >= 80)
+
+
+def test_what_was_done_before_a_retry_is_not_in_what_it_took() -> None:
+    later = NOON + timedelta(days=1)
+    closed = {"opened_at": NOON, "closed_at": later + timedelta(seconds=7)}
+    before = stage("find", "closed", 1, 1, opened_at=NOON, closed_at=NOON + timedelta(seconds=2))
+    after = stage("count", "closed", 4, 4, **closed)
+    ended = run(before, after, state="completed", retried_at=later, finished_at=later + timedelta(seconds=8))
+    assert ending(ended).startswith("completed in 8.0 s")
+    assert (worked_since(ended, before), worked_since(ended, after)) == (NOON, later)
+    assert Pace().rate(ended, after) is None
 
 
 def test_an_empty_picture_says_so() -> None:

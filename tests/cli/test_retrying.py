@@ -55,7 +55,7 @@ def test_a_worker_for_one_run_says_what_became_of_it(failed: Cli) -> None:
 def test_what_is_chosen_runs_again(failed: Cli) -> None:
     for words, said in [
         (["--stage", "count", "--failed"], "1 item would be queued again (count: 1 failed)"),
-        (["--key", "?.txt"], "2 items would be queued again (count: 1 completed, 1 failed)"),
+        (["--key", "?.txt"], "3 items would be queued again (count: 2 completed, 1 failed)"),
         (["--stage", "find"], "1 item would be queued again (find: 1 completed)"),
     ]:
         assert failed.call("run", "retry", 1, "--dry-run", *words).out.startswith(f"run 1: {said}\n")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gristmill.clock import to_datetime
 from gristmill.errors import Invalid, NotFound, Refused
 from gristmill.ledger import again, chores, workers
 from gristmill.ledger.chores import Batch
@@ -149,6 +150,21 @@ def test_a_job_is_retried_by_its_own_key_which_is_no_pattern(opened: Open) -> No
         play.mill.retry_job(job.id)
         play.drain(verdicts={f"page/{key}": Verdict.PERMANENT for key in keys})
         assert [name for name in play.ran if name.startswith("page/")] == [f"page/{job.key}"]
+
+
+def test_the_time_between_an_end_and_a_retry_is_nobodys_work(opened: Open) -> None:
+    play = opened(SITE)
+    run = ended(play)
+    first = play.run(run)
+    assert (first.retried_at, first.began_at) == (None, first.started_at)
+    play.clock.advance(86_400)
+    play.retry(run)
+    again = play.run(run)
+    assert again.retried_at == again.began_at == to_datetime(play.clock.at)
+    play.clock.advance(5)
+    play.retry(run, stage="find")  # while it is under way, which is no new beginning
+    play.drain(items=ABC)
+    assert (play.run(run).epoch, play.run(run).began_at) == (3, again.retried_at)
 
 
 def test_by_error(opened: Open) -> None:

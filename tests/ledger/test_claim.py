@@ -7,7 +7,7 @@ import pytest
 from gristmill import Retries, task
 from gristmill.clock import micros
 from gristmill.errors import NotFound, NotYours
-from gristmill.ledger import workers
+from gristmill.ledger import read, workers
 from gristmill.ledger.claim import Lane, Want, claim, find_floor
 from gristmill.ledger.finish import Verdict, finish
 from tests.ledger.conftest import Open
@@ -217,7 +217,7 @@ def test_claims_are_remembered_until_all_of_their_jobs_are_done(play: Play) -> N
     taken = play.ledger.do(claim, player.id, [Want(0, 2, (lane,))], {0: 2})
     assert taken.claim is not None
     with play.ledger.reading() as tx:
-        assert sorted(number for number, _, _ in workers.held_jobs(tx, player.id)) == sorted(ids_of(taken.jobs))
+        assert sorted(read.claimed_ids(tx)) == sorted(ids_of(taken.jobs))
     play.ledger.do(finish, player.id, [end(job) for job in taken.jobs], ended_claims=[taken.claim])
     assert play.value("SELECT count(*) FROM gm_claim") == 0
 

@@ -413,8 +413,8 @@ def a_raise_and_a_promotion(play: Play, subject: str) -> Meeting:
 
 def a_join_and_new_items(play: Play, subject: str) -> Meeting:
     run, player = wide(play, subject)
-    (number, attempt, _) = play.ledger.do(workers.held_jobs, player.id)[0]
-    batch = Batch(emissions=[Emission(number, attempt, run, 2, [Item("c", None)])])
+    [held] = play.rows("SELECT id, attempt FROM gm_job WHERE worker_id = :worker", worker=player.id)
+    batch = Batch(emissions=[Emission(held.id, held.attempt, run, 2, [Item("c", None)])])
     return Meeting(joining(play, subject, 0), call(exchange, player.id, batch), all_high(play, run))
 
 

@@ -392,6 +392,17 @@ def test_a_purged_subject_stops_and_keeps_its_history(opened: Open) -> None:
         play.mill.purge_subject("site", "x")
 
 
+def test_a_purge_counts_parts_too(opened: Open) -> None:
+    play = opened(SITE)
+    fanned_out(play)
+    player = play.player()
+    player.split(player.take_one(), "1", "2")
+    expected = {"stopped": 1, "cancelled": 5}
+    assert play.mill.purge_subject("site", "s", dry_run=True).counts == expected
+    assert play.mill.purge_subject("site", "s").counts == expected
+    assert play.value("SELECT count(*) FROM gm_job WHERE finished_at IS NULL") == 0
+
+
 def test_a_purge_with_history_leaves_the_subject_as_if_it_had_never_run(opened: Open) -> None:
     play = opened(SITE)
     fanned_out(play, "other")

@@ -13,6 +13,7 @@ from gristmill.ledger import adopt, workers
 from gristmill.ledger.adopt import Adoption
 from gristmill.ledger.finish import Verdict
 from gristmill.ledger.own import finish_own, lock_own
+from gristmill.model import Reason
 from gristmill.pipeline import Task
 from tests.ledger.conftest import Open, empty
 from tests.ledger.play import Play, end, plan, step
@@ -199,6 +200,14 @@ def test_a_statement_that_fails_is_undone_alone_and_tried_again_by_reconcile(
     assert "on_terminal failed for job" in caplog.text
     assert "elsewhere" in caplog.text
     missed = play.mill.reconcile(dry_run=True)
+    told = next(job for job in play.mill.jobs() if job.missed is not None)
+    assert "elsewhere" in str(told.missed)
+    why = play.mill.why(job=told.id)
+    assert (why.reason, why.command) == (Reason.FINISHED, ("reconcile",))
+    assert f"; its on_terminal failed: {told.missed}" in why.sentence
+    [finding] = [finding for finding in play.mill.doctor() if finding.check == "on_terminal"]
+    assert (finding.ok, finding.command) == (False, ("gristmill", "reconcile"))
+    assert finding.sentence.startswith("an application's SQL failed when 3 jobs ended; for job ")
     assert [repair.what for repair in missed] == ["on_terminal"] * 3
     assert all("elsewhere" in repair.detail for repair in missed)
     assert [repair.what for repair in play.mill.reconcile()] == ["not mended"] * 3

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from gristmill import Retention, task
-from gristmill.errors import DatabaseError
-from gristmill.ledger import prune, remove
+from gristmill.errors import DatabaseError, NotYours
+from gristmill.ledger import bulk, prune, remove, workers
+from gristmill.ledger.choose import Choice
 from gristmill.ledger.finish import Verdict
 from gristmill.model import Pruned
 from gristmill.pipeline import Pipeline
 from gristmill.pruner import Pruner
 from gristmill.retention import rules
-from tests.ledger.conftest import Open
+from tests.ledger.conftest import Open, empty
 from tests.ledger.play import Play, each, nothing, plan, solo, step
 
 DAY = 86_400
@@ -315,3 +318,59 @@ def test_a_walk_ends_where_everything_is_younger(opened: Open, monkeypatch: pyte
     monkeypatch.setattr(prune, "old_jobs", watched)
     assert Pruner(play.ledger, {}, {"mail": mail.keep}).run() == Pruned(0, 0)
     assert looks == [0]
+
+
+def test_workers_that_ended_long_ago_are_forgotten(play: Play) -> None:
+    gone, lost, alive = (play.player() for _ in range(3))
+    play.ledger.do(workers.leave, gone.id)
+    play.clock.advance(31)
+    play.ledger.do(workers.rescue, lost.id)
+    alive.heartbeat(lease=40 * DAY)
+    play.clock.advance(29 * DAY)
+    assert play.mill.prune() == Pruned(0, 0)
+    play.clock.advance(2 * DAY)
+    assert play.mill.prune(dry_run=True) == play.mill.prune() == Pruned(0, 0, workers=2)
+    assert [worker.id for worker in play.mill.workers(every=True)] == [alive.id]
+    with pytest.raises(NotYours):
+        lost.heartbeat()
+    assert play.player().id > alive.id
+
+
+@contextmanager
+def may_delete(play: Play, table: str) -> Iterator[None]:
+    """The audit is not for workers to delete from: whoever does it needs more."""
+    if play.ledger.is_sqlite:
+        yield
+        return
+    with pytest.raises(DatabaseError, match=f"permission denied for table {table}"):
+        play.mill.pruner(keep_audit_days=365).run()
+    role = play.value("SELECT current_user")
+    empty(play.ledger, f'GRANT DELETE ON {table} TO "{role}"')
+    try:
+        yield
+    finally:
+        empty(play.ledger, f'REVOKE DELETE ON {table} FROM "{role}"')
+
+
+def test_the_audit_is_kept_for_ever_unless_somebody_says_how_long(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remove, "BATCH", 3)
+    play.mill.set_queue("default", create=True)
+    for _ in range(4):
+        play.mill.pause("default")
+        play.mill.resume("default")
+    number = play.ledger.do(bulk.begin, "job.cancel", Choice(task="solo"), by="me")  # and nobody has done it yet
+    play.clock.advance(400 * DAY)
+    play.mill.pause("default")
+    before = play.value("SELECT count(*) FROM gm_audit")
+    assert play.mill.prune() == Pruned(0, 0)
+    pruner = play.mill.pruner(keep_audit_days=365)
+    assert pruner.run(dry_run=True) == Pruned(0, 0, audit=before - 2)
+    with may_delete(play, "gm_audit"):
+        sweep(pruner)
+    assert pruner.entries == before - 2
+    newest = play.mill.audit()
+    assert [(entry.id == number, entry.verb) for entry in newest] == [(False, "queue.pause"), (True, "job.cancel")]
+    assert play.value("SELECT count(*) FROM gm_order") == 1
+    play.clock.advance(400 * DAY)
+    sweep(pruner)
+    assert [entry.id for entry in play.mill.audit()] == [newest[0].id, number]  # the newest stays: so does its number

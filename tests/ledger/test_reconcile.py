@@ -23,7 +23,7 @@ from gristmill.reconciler import tally
 from tests.apps import probed
 from tests.ledger import invariants
 from tests.ledger.conftest import Open, empty
-from tests.ledger.play import Play, each, plan, step
+from tests.ledger.play import Play, each, plan, solo, step
 from tests.ledger.test_moment import make
 from tests.ledger.test_repair import half_done, site
 
@@ -111,6 +111,17 @@ def test_what_has_changed_a_moment_ago_is_left_alone(opened: Open, clock: Frozen
     assert whats(play.mill.reconcile(threshold=60, dry_run=True)) == ["recount"]
     play.mill.start("site", "t")  # what others do is no change of this run
     assert whats(play.mill.reconcile(threshold=60)) == ["recount"]
+
+
+def test_the_threshold_is_for_parts_too(play: Play) -> None:
+    player = play.player(lease=1e6)
+    play.mill.enqueue(solo)
+    job = player.take_one()
+    player.split(job, "1", "2")
+    play.change("UPDATE gm_job SET parts = 3, parts_left = 3 WHERE id = :job", job=job.id)
+    assert play.mill.reconcile(threshold=60) == []
+    play.clock.advance(61)
+    assert "recount" in whats(play.mill.reconcile(threshold=60))
 
 
 def test_only_the_pipeline_and_subject_that_were_asked_for(opened: Open) -> None:

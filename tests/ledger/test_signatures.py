@@ -177,7 +177,7 @@ def test_an_unknown_error_is_refused(play: Play) -> None:
 
 
 def test_all_failed_jobs_of_an_error_are_retried_and_no_others(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gristmill.mill.acting._RETRY_BATCH", 7)
+    monkeypatch.setattr("gristmill.ledger.bulk.BATCH", 7)
     play = opened(site())
     for subject in ("a", "b"):
         fail_pages(play, subject, 20, kinds=2)

@@ -17,7 +17,6 @@ from gristmill.states import (
     State,
     Transition,
     WorkerState,
-    parse_state,
     sources,
 )
 
@@ -94,10 +93,6 @@ def test_the_numbers_are_what_databases_hold_and_never_change() -> None:
     }
     assert [s.word for s in StageState] == ["waiting", "open", "sealed", "closed"]
     assert [s.word for s in WorkerState] == ["active", "stopped", "lost"]
-
-
-def test_a_state_is_read_by_its_word() -> None:
-    assert all(parse_state(state.word) is state for state in State)
 
 
 def test_every_state_says_who_moves_it_on() -> None:

@@ -83,4 +83,8 @@ def prune(place: Place, dry_run: bool, json_wanted: bool) -> None:
     if json_wanted:
         return show.document(done)
     would = " would be" if dry_run else " are"
-    return show.line(f"{show.plural(done.runs, 'run')} and {show.plural(done.jobs, 'job')}{would} removed")
+    show.line(f"{show.plural(done.runs, 'run')} and {show.plural(done.jobs, 'job')}{would} removed")
+    if done.workers or done.audit:
+        old = f"{show.plural(done.workers, 'worker')} that ended long ago, {done.audit:,} of the audit's entries"
+        show.line(f"{old}{would} forgotten")
+    return None

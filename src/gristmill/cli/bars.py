@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
@@ -13,13 +15,34 @@ from gristmill.cli import show
 from gristmill.cli.progress import Pace, name, others, progress, speed, worked_since
 from gristmill.model import Run, Stage
 
-_BEFORE_AND_AFTER_BAR = 64  # columns for name, numbers and remarks
+_NAME, _BAR = (10, 24), (8, 28)  # columns: at least, at most
+_REMARKS = 40  # columns that remarks should have; with less than half of it there is no bar
+
+
+class Layout(NamedTuple):
+    """Columns, the same for all runs, so that their bars stand in line. Numbers are never cut."""
+
+    name: int
+    bar: int  # 0: there is no room for one
+    amount: int
+    remarks: int
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], width: int) -> Layout:
+        stages = [stage for run in runs for stage in run.stages]
+        name = min(_NAME[1], max(_NAME[0], width // 4), max((cell_len(s.name) + 2 for s in stages), default=_NAME[0]))
+        amount = max([9, *(len(_amount(stage)) for stage in stages)])
+        rest = width - name - amount - 4
+        bar = min(_BAR[1], max(_BAR[0], rest - 2 - _REMARKS))
+        bar = bar if rest - bar - 2 >= _REMARKS // 2 else 0
+        return cls(name, bar, amount, max(1, rest - (bar + 2 if bar else 0)))
 
 
 def picture(runs: Sequence[Run], pace: Pace, console: Console) -> Group:
     """All runs that fit on the screen, each with a bar per stage."""
     if not runs:
         return Group(Text("nothing is running; Ctrl-C leaves", "dim"))
+    layout = Layout.of(runs, console.width)
     parts: list[Text | Table] = []
     room = console.height - 2
     for shown, run in enumerate(runs):
@@ -27,7 +50,7 @@ def picture(runs: Sequence[Run], pace: Pace, console: Console) -> Group:
         if shown and room < needed:
             return Group(*parts, Text(f"and {show.plural(len(runs) - shown, 'more run')}", "dim"))
         room -= needed
-        parts += [_title(run), _bars(run, pace, console), Text("")]
+        parts += [_title(run), _bars(run, pace, console, layout), Text("")]
     return Group(*parts[:-1])
 
 
@@ -36,20 +59,22 @@ def _title(run: Run) -> Text:
     title.append(name(run), "bold").append("  ")
     title.append(run.state, show.STYLES.get(run.state, ""))
     end = run.finished_at or datetime.now(UTC)
-    if run.started_at:
-        title.append(f"  {show.between(run.started_at, end)}", "dim")
+    if run.began_at:
+        title.append(f"  {show.between(run.began_at, end)}", "dim")
     why = run.stopping or run.error or run.reason
     return title.append(f"  {show.clean(show.first_line(why))}") if why else title
 
 
-def _bars(run: Run, pace: Pace, console: Console) -> Table:
+def _bars(run: Run, pace: Pace, console: Console, layout: Layout) -> Table:
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, min_width=12, max_width=24, overflow="ellipsis")
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True, min_width=9, justify="right")  # so that the bars of several runs stand in line
-    grid.add_column(no_wrap=True, overflow="ellipsis")
+    grid.add_column(no_wrap=True, width=layout.name, overflow="ellipsis")
+    if layout.bar:
+        grid.add_column(no_wrap=True, width=layout.bar)
+    grid.add_column(no_wrap=True, width=layout.amount, justify="right")
+    grid.add_column(width=layout.remarks)  # what is long goes on under itself
     for stage in run.stages:
-        grid.add_row(f"  {stage.name}", bar(stage, console), _amount(stage), _remarks(run, stage, pace))
+        drawn = [bar(stage, console, layout.bar)] if layout.bar else []
+        grid.add_row(f"  {stage.name}", *drawn, _amount(stage), _remarks(run, stage, pace))
     return grid
 
 
@@ -75,9 +100,8 @@ def _remarks(run: Run, stage: Stage, pace: Pace) -> Text:
     return Text("  ").join(words)
 
 
-def bar(stage: Stage, console: Console) -> Text:
+def bar(stage: Stage, console: Console, width: int = _BAR[1]) -> Text:
     """Completed, skipped and failed shares in their colours; the rest is dots, so that it reads without colour too."""
-    width = min(28, max(8, console.width - _BEFORE_AND_AFTER_BAR))
     full, empty = ("#", ".") if console.options.ascii_only else ("━", "·")
     shares = {"completed": stage.completed, "skipped": stage.skipped + stage.cancelled, "failed": stage.failed}
     made = Text()

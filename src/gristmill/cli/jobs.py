@@ -210,6 +210,7 @@ def print_job(job: Job, item: Job | None = None) -> None:
         [
             ("error", job.error),
             ("fingerprint", job.fingerprint),
+            ("on_terminal", None if job.missed is None else f"failed: {job.missed}; reconcile tries again"),
             ("run", _run(job)),
             ("part of", None if item is None else f"job {item.id}  ({item.key or item.task})"),
             ("parts", _parts(job)),

@@ -29,6 +29,8 @@ class Pace:
 
     def rate(self, run: Run, stage: Stage) -> float | None:
         """Items per second: lately, or of the whole stage once it is closed; None: not known yet."""
+        if stage.closed_at and run.retried_at and stage.closed_at > run.retried_at:
+            return None  # some of it was done before
         if stage.closed_at and (since := worked_since(run, stage)):
             seconds = (stage.closed_at - since).total_seconds()
             return stage.done / seconds if seconds > 0 else None
@@ -44,8 +46,12 @@ class Pace:
 
 
 def worked_since(run: Run, stage: Stage) -> datetime | None:
-    """A stage is open from the start of its run, but nothing happens before a worker begins."""
-    return max(stage.opened_at, run.started_at) if stage.opened_at and run.started_at else stage.opened_at
+    """A stage is open from the start of its run, but nothing happens before a worker begins, nor between an end and a
+    retry."""
+    if stage.opened_at is None:
+        return None
+    before = run.retried_at is None or (stage.closed_at is not None and stage.closed_at < run.retried_at)
+    return max(stage.opened_at, (run.started_at if before else run.began_at) or stage.opened_at)
 
 
 def name(run: Run) -> str:
@@ -69,7 +75,7 @@ def _stage_standing(stage: Stage) -> str:
 
 
 def ending(run: Run) -> str:
-    took = show.between(run.started_at or run.created_at, run.finished_at)
+    took = show.between(run.began_at or run.created_at, run.finished_at)
     words = [f"{run.state} in {took}" if took else run.state]
     words += [run.error or run.reason or ""]
     words += [f"{s.name} {progress(s)}" + (f" ({others(s)})" if others(s) else "") for s in run.stages if s.each]

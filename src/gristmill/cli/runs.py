@@ -109,7 +109,7 @@ def cancel(
 def _cancel_one(mill: Mill, run: int, reason: str | None, dry_run: bool) -> None:
     found = mill.cancel_run(run, reason=reason, dry_run=dry_run)
     if dry_run:
-        left = show.plural(sum(stage.total - stage.done for stage in found.stages), "unfinished job")
+        left = show.plural(sum(stage.total - stage.done + stage.parts_left for stage in found.stages), "unfinished job")
         show.line(f"run {run} is {found.state}; it would be stopped, and {left} of it cancelled")
     elif found.terminal:
         show.line(f"run {run} is {found.state}")
@@ -199,7 +199,7 @@ def _run_row(run: Run) -> list[str]:
         _where(run),
         show.count(sum(stage.failed for stage in run.stages)),
         show.age(run.created_at),
-        show.between(run.started_at, run.finished_at),
+        show.between(run.began_at, run.finished_at),
     ]
 
 
@@ -222,7 +222,12 @@ def print_run(run: Run, failed: Sequence[Job]) -> None:
             ("epoch", str(run.epoch) if run.epoch > 1 else None),
             ("arguments", show.assignments(run.args)),
             ("created", show.moment(run.created_at)),
-            ("took", show.between(run.started_at, run.finished_at)),
+            ("retried", show.moment(run.retried_at)),
+            (
+                "took",
+                show.between(run.began_at, run.finished_at)
+                + (" since the retry" if run.retried_at and run.terminal else ""),
+            ),
             *((f"result of {name}", show.short(value)) for name, value in run.results.items() if value is not None),
         ]
     )

@@ -29,6 +29,7 @@ _STAGES = Sql(f"SELECT {columns(schema.stage)} FROM gm_stage WHERE run_id = :run
 _OTHER = Sql(f"SELECT id FROM gm_run WHERE subject_id = :subject AND id <> :run AND state IN ({numbers(ACTIVE_RUN)})")
 _NEXT_EPOCH = Sql(
     f"UPDATE gm_run SET state = {State.IN_PROGRESS:d}, epoch = epoch + 1, started_at = coalesce(started_at, {{now}}),"
+    " retried_at = CASE WHEN finished_at IS NULL THEN retried_at ELSE {now} END,"
     " finished_at = NULL, stop = NULL, stop_by = NULL, error = NULL WHERE id = :run"
 )
 _NO_REASON = Sql("UPDATE gm_run SET reason = NULL WHERE id = :run")

@@ -54,8 +54,9 @@ _UNFINISHED = Sql(
     " AND finished_at IS NULL AND id <= :upto ORDER BY id"
 )
 _JOBS_LEFT = Sql(
-    "SELECT CAST(coalesce(sum(total - completed - failed - skipped - cancelled), 0) AS bigint) FROM gm_stage"
-    " WHERE run_id {in ids}"
+    "SELECT CAST((SELECT coalesce(sum(total - completed - failed - skipped - cancelled), 0) FROM gm_stage"
+    " WHERE run_id {in ids}) + (SELECT coalesce(sum(parts_left), 0) FROM gm_job WHERE run_id {in ids} AND parts_left > 0)"
+    " AS bigint)"
 )
 
 

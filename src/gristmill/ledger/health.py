@@ -45,6 +45,10 @@ _PARKED = Sql(
     "SELECT count(*) FROM (SELECT error_class FROM gm_job WHERE fingerprint IS NOT NULL LIMIT :most) AS failed"
     " WHERE error_class IN ('crash', 'memory', 'worker_lost')"
 )
+_MISSED = Sql(
+    "SELECT m.job_id, m.error FROM gm_missed m JOIN gm_job j ON j.id = m.job_id AND j.finished_at = m.at"
+    " ORDER BY m.job_id LIMIT :most"
+)
 _TRANSACTIONS = Sql(
     "SELECT pid, coalesce(application_name, '') AS name, extract(epoch FROM now() - xact_start)::bigint AS seconds"
     " FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -115,6 +119,10 @@ def _ledger(tx: Tx, whose_clock: str) -> Iterator[Diagnosis]:
     if parked:
         said = f"{parked:,} failed {'job has' if parked == 1 else 'jobs have'} killed the process, or the worker, too often"
         yield Diagnosis("crashes", False, said, ("gristmill", "error", "list"))
+    if missed := tx.all(_MISSED, most=_LOOKED):
+        many = "1 job" if len(missed) == 1 else f"{len(missed):,} jobs"
+        said = f"an application's SQL failed when {many} ended; for job {missed[0].job_id}: {missed[0].error}"
+        yield Diagnosis("on_terminal", False, said, ("gristmill", "reconcile"))
 
 
 def _some(numbers: list[int], what: str) -> str:

@@ -18,6 +18,7 @@ from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit
 from gristmill.ledger.store import Tx
 from gristmill.retention import Rule
+from gristmill.states import WorkerState
 
 _PIPELINES = Sql("SELECT DISTINCT pipeline FROM gm_subject ORDER BY pipeline")
 _RUNS = Sql(
@@ -43,6 +44,18 @@ _JOBS = Sql(
     " ON f.task = j.task_id AND f.state = j.state WHERE j.id > :after AND j.id <= :upto AND j.stage_id IS NULL"
     " AND j.run_id IS NULL AND j.parent_id IS NULL AND (j.finished_at <= f.cutoff OR j.id <= f.bottom) ORDER BY j.id"
 )
+_GONE = (
+    f"SELECT w.id FROM gm_worker w WHERE w.state <> {WorkerState.ACTIVE:d} AND w.lease_until <= {{now}} - :age"
+    " AND NOT EXISTS (SELECT 1 FROM gm_claim c WHERE c.worker_id = w.id) ORDER BY w.id LIMIT :most"
+)
+_GONE_WORKERS, _FORGET_WORKERS = Sql(_GONE), Sql(f"DELETE FROM gm_worker WHERE id {{one_of {_GONE}}}")
+_OLD_ENTRIES = Sql(  # by number, which grows with time; the newest stays, or SQLite would give its number again
+    "SELECT a.id FROM (SELECT id, at FROM gm_audit WHERE id > :after ORDER BY id LIMIT :most) AS a"
+    " WHERE a.at <= {now} - :age AND a.id < (SELECT max(id) FROM gm_audit)"
+    " AND NOT EXISTS (SELECT 1 FROM gm_order o WHERE o.id = a.id AND o.reached IS NOT NULL) ORDER BY a.id"
+)
+_FORGET_ENTRIES = Sql("DELETE FROM gm_audit WHERE id {in ids}")
+_FORGET_ORDERS = Sql("DELETE FROM gm_order WHERE id {in ids} AND reached IS NULL")
 _RECORD = Sql("INSERT INTO gm_order (id, done, touched_at) VALUES (:number, :done, {now})")
 _CORRECT = Sql("UPDATE gm_order SET done = :done, touched_at = {now} WHERE id = :number")
 
@@ -105,6 +118,16 @@ def old_jobs(tx: Tx, limits: Sequence[Limit], after: int, most: int) -> Page:
     return Page(jobs, page.last)
 
 
+def gone_workers(tx: Tx, age: int, most: int) -> int:
+    """How many workers (of at most so many) have been gone for so long."""
+    return len(tx.tuples(_GONE_WORKERS, age=age, most=most))
+
+
+def old_entries(tx: Tx, age: int, after: int, most: int) -> list[int]:
+    """Entries of the audit that are as old, a page of them; nothing that is still being done."""
+    return [number for (number,) in tx.tuples(_OLD_ENTRIES, age=age, after=after, most=most)]
+
+
 # ---- removing
 
 
@@ -139,3 +162,13 @@ def _write(tx: Tx, record: Record, runs: int, jobs: int, by: str) -> Record:
     else:
         tx.run(_CORRECT, number=more.number, done=done)
     return more
+
+
+def forget_workers(tx: Tx, age: int, most: int) -> int:
+    """Workers that have been gone for so long; attempts still have their numbers, which are never given again."""
+    return tx.run(_FORGET_WORKERS, age=age, most=most)
+
+
+def forget_entries(tx: Tx, entries: Sequence[int]) -> int:
+    tx.run(_FORGET_ORDERS, ids=entries)
+    return tx.run(_FORGET_ENTRIES, ids=entries)

@@ -129,7 +129,7 @@ LAST_WHOLE_RUN = (  # of a subject: the last good one that did not end early. La
 _WHOLE = Sql(f"SELECT {LAST_WHOLE_RUN % 's.id'} FROM gm_subject s WHERE s.pipeline = :pipeline AND s.name = :subject")
 _RUN_COLUMNS = (
     "SELECT r.id, r.pipeline, s.name AS subject, r.state, r.priority, r.epoch, r.args, r.error, r.reason, r.stop,"
-    f" r.created_at, r.started_at, r.finished_at{RUNS}"
+    f" r.created_at, r.started_at, r.finished_at, r.retried_at{RUNS}"
 )
 _STAGES_OF = Sql(
     f"SELECT {columns(schema.stage, 'g')}, q.name AS queue, f.run_id AS taken_from FROM gm_stage g"
@@ -190,6 +190,7 @@ def _run(row: Any, stages: Sequence[Stage]) -> Run:
         created_at=to_datetime(row.created_at),
         started_at=to_datetime(row.started_at),
         finished_at=to_datetime(row.finished_at),
+        retried_at=to_datetime(row.retried_at),
         stages=tuple(stages),
     )
 
@@ -222,7 +223,8 @@ def _stage(row: Any, parts: Any) -> Stage:
 _JOB_COLUMNS = (
     f"SELECT {columns(schema.job, 'j')}, g.name AS stage, s.name AS subject, t.name AS task, q.name AS queue,"
     " EXISTS (SELECT 1 FROM gm_attempt a WHERE a.job_id = j.id AND a.attempt = j.attempt AND a.outcome = 'adopted')"
-    f" AS adopted{JOBS}"
+    " AS adopted, (SELECT m.error FROM gm_missed m WHERE m.job_id = j.id AND m.at = j.finished_at)"
+    f" AS missed{JOBS}"
 )
 _THESE_JOBS = Sql(f"{_JOB_COLUMNS} WHERE j.id {{in ids}} AND {THERE} ORDER BY j.id DESC")
 _THIS_JOB = Sql(f"{_JOB_COLUMNS} WHERE j.id = :id AND {THERE}")  # by one number: PostgreSQL need not plan it each time
@@ -278,6 +280,7 @@ def _job(row: Any) -> Job:
         parts_failed=row.parts_failed,
         ends_as=None if row.ends_as is None else State(row.ends_as).word,
         adopted=bool(row.adopted),
+        missed=row.missed,
     )
 
 

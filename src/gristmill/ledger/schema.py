@@ -111,6 +111,7 @@ run = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("started_at", BigInteger),
     Column("finished_at", BigInteger),
+    Column("retried_at", BigInteger),  # when it went on, after it had ended
     CheckConstraint("(finished_at IS NULL) = (state IN (0, 1, 7))", name="gm_run_finished"),
     sqlite_autoincrement=True,  # runs can be removed, and SQLite would give their numbers again
 )

@@ -63,6 +63,7 @@ class Job(NamedTuple):
     holder: Holder | None
     stopping: bool
     may_retry: bool
+    missed: str | None = None  # why its task's on_terminal failed when it ended
     ends_as: State | None = None  # its end is decided, but parts of it have not ended
     parts: int = 0
     parts_left: int = 0
@@ -92,8 +93,10 @@ class Run(NamedTuple):
 def of_job(job: Job, now: int) -> Why:
     target = f"job {job.id}"
     if job.state in TERMINAL:
-        again = ("job", "retry", str(job.id)) if job.may_retry else ()
+        again: tuple[str, ...] = ("job", "retry", str(job.id)) if job.may_retry else ()
         said = f"{job.name} ended {job.state.word} at {_time(job.since)}{_after(': ', job.error)}"
+        if job.missed is not None:
+            said, again = f"{said}{_after('; its on_terminal failed: ', job.missed)}", ("reconcile",)
         return _why(target, Reason.FINISHED, said, *again, at=job.since)
     if job.parts_left and job.some_parts:
         return _of_parts(target, job, now)
@@ -244,7 +247,8 @@ _WORKERS = Sql(
 _HOLDERS = Sql("SELECT id, host, heartbeat_at FROM gm_worker WHERE id {in ids}")
 _JOBS = Sql(
     f"SELECT {columns(schema.job, 'j')}, g.name AS stage, r.state AS run_state, r.stop,"
-    " t.name AS task, q.name AS queue, q.paused, p.id AS part_of, coalesce(p.ends_as, p.state) AS parent_state"
+    " t.name AS task, q.name AS queue, q.paused, p.id AS part_of, coalesce(p.ends_as, p.state) AS parent_state,"
+    " (SELECT m.error FROM gm_missed m WHERE m.job_id = j.id AND m.at = j.finished_at) AS missed"
     " FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
     " LEFT JOIN gm_job p ON p.id = j.parent_id AND j.stage_id IS NULL"
     " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
@@ -352,6 +356,7 @@ class _Look:
             holder=self._holder(row.worker_id, holders),
             stopping=bool(row.cancel) or row.stop is not None or row.parent_state in TERMINAL,
             may_retry=state in (State.FAILED, State.CANCELLED) and not closed,
+            missed=row.missed,
         )
         waits = state is State.QUEUED and row.ready is None and row.run_at is None and row.parts_left
         return self._with_parts(job, row) if waits else job

@@ -93,11 +93,6 @@ def leave(tx: Tx, worker: int) -> None:
     tx.run(_LEAVE_CLAIMS, worker=worker)
 
 
-def held_jobs(tx: Tx, worker: int) -> list[tuple[int, int, int | None]]:
-    """(id, attempt, run) of the jobs in progress under this worker's name."""
-    return [(outcome.job, outcome.attempt, outcome.run) for outcome in _all_held(tx, worker, Verdict.RELEASED)]
-
-
 def _all_held(tx: Tx, worker: int, verdict: Verdict) -> list[Outcome]:
     """One end for all that is in progress under this worker's name."""
     ids = [number for row in tx.all(_CLAIMS, worker=worker) for number in orjson.loads(row.jobs)]

@@ -22,13 +22,11 @@ from gristmill.states import State
 
 if TYPE_CHECKING:
     from gristmill import housekeeping
-    from gristmill.ledger import again, chores, names, queues, signatures, stop, subjects
+    from gristmill.ledger import again, bulk, chores, names, queues, signatures, stop, subjects
 else:
     (housekeeping,) = lazy("gristmill", "housekeeping")
-    again, chores, names, queues = lazy("gristmill.ledger", "again", "chores", "names", "queues")
+    again, bulk, chores, names, queues = lazy("gristmill.ledger", "again", "bulk", "chores", "names", "queues")
     signatures, stop, subjects = lazy("gristmill.ledger", "signatures", "stop", "subjects")
-
-_RETRY_BATCH = 500  # jobs that are requeued in one transaction: the runs of all of them are locked meanwhile
 
 
 class Acting(Reading):
@@ -129,7 +127,7 @@ class Acting(Reading):
         """
         self._read(signatures.check_known, fingerprint)
         queued, refusals, after, closed, parts = 0, list[str](), 0, Counter[int](), Counter[int]()
-        while batches := self._read(signatures.failed_jobs, fingerprint, after, _RETRY_BATCH):
+        while batches := self._read(signatures.failed_jobs, fingerprint, after, bulk.BATCH):
             for batch in batches:
                 done = self._act(dry_run, signatures.requeue, batch, by=by or who())
                 queued += done.queued

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from gristmill import retention
 from gristmill.binding import encode
+from gristmill.clock import micros
 from gristmill.errors import Invalid
 from gristmill.mill.acting import Acting
 from gristmill.mill.lazy import lazy
@@ -132,10 +133,11 @@ class Many(Acting):
 
     def pruner(self, *, by: str = "retention", **settings: Any) -> pruner.Pruner:
         """Retention as a ticker of a worker."""
-        others = retention.for_days(worker_settings(**settings).keep_days)
+        chosen = worker_settings(**settings)
+        others = retention.for_days(chosen.keep_days)
         pipelines = {flow.name: flow.keep for flow in self.registry.pipelines.values() if flow.keep}
         tasks = {name: task.keep for name, task in self.registry.tasks.items() if task.keep}
-        return pruner.Pruner(self.ledger, pipelines, tasks, others, by)
+        return pruner.Pruner(self.ledger, pipelines, tasks, others, by, micros(chosen.keep_audit_days * 86_400))
 
     def _many(self, verb: str, choice: choose.Choice, by: str | None, dry_run: bool, reason: str | None = None) -> Bulk:
         def look(tx: Tx) -> dict[str, int]:

@@ -348,6 +348,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("started_at", sa.BigInteger(), nullable=True),
         sa.Column("finished_at", sa.BigInteger(), nullable=True),
+        sa.Column("retried_at", sa.BigInteger(), nullable=True),
         sa.CheckConstraint("(finished_at IS NULL) = (state IN (0, 1, 7))", name="gm_run_finished"),
         sa.ForeignKeyConstraint(
             ["subject_id"],

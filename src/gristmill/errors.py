@@ -5,6 +5,8 @@ GristmillError                 something is wrong; the message says what, where,
 │   └── NotFound               no such run, job, queue, worker
 ├── Refused                    right input, wrong moment: an active run, a terminal job
 ├── NotYours                   a late worker: the attempt is no longer its own
+├── LockTimeout                a lock was not had in the time that was given for it
+├── LockLost                   a lock that was held is another's, or may be, before it was given back
 ├── AppError                   an application that cannot be loaded
 └── DatabaseError              the database
     ├── Unavailable            it cannot be reached, or went away
@@ -42,6 +44,14 @@ class Refused(GristmillError):
 
 class NotYours(GristmillError):
     """A worker that was declared lost wrote too late. Nothing was changed."""
+
+
+class LockTimeout(GristmillError, TimeoutError):
+    """A lock was not had within its `timeout`."""
+
+
+class LockLost(GristmillError):
+    """A lock that was held may be another's by now: its connection was cut, or its lease ended."""
 
 
 class AppError(GristmillError):
@@ -98,6 +108,10 @@ class Unspent(Outcome):
 
 class Waiting(BaseException):
     """Ends an attempt that has handed over parts. No Exception, so that a function that catches those lets it through."""
+
+
+class Stopped(BaseException):
+    """Ends a job that was cancelled while it waited for a lock. No Exception, for the same reason."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -268,6 +268,38 @@ class Worker:
 
 
 @dataclass(frozen=True)
+class LockUser:
+    """Who holds a lock, or waits for it: a job, a program outside jobs, or somebody else's session on PostgreSQL."""
+
+    job: int | None
+    worker: int | None
+    host: str | None
+    pid: int  #: of its process; on PostgreSQL that of the session, for a job
+    program: str | None  #: what somebody else's session calls itself
+    since: datetime | None  #: when it got the lock, or asked for it
+
+    @property
+    def words(self) -> str:
+        """`job 3 (worker 1 on mill-1)`."""
+        if self.job is not None:
+            return f"job {self.job} (worker {self.worker} on {self.host or 'a host that nobody knows'})"
+        if self.program is not None:
+            return f"session {self.pid} ({self.program})"
+        return f"process {self.pid}{f' on {self.host}' if self.host else ''}"
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A named lock that is held."""
+
+    resource: str
+    kind: int  #: the numbers of PostgreSQL's advisory lock
+    object: int
+    holder: LockUser
+    waiters: tuple[LockUser, ...]  #: in their order
+
+
+@dataclass(frozen=True)
 class Subject:
     """What goes through a pipeline: its runs, how fresh it is, what people said about it."""
 
@@ -365,6 +397,7 @@ class Reason(StrEnum):
     IN_PROGRESS = "in_progress"  #: nothing is wrong: a worker has it
     STAGE_WAITS = "stage_waits"  #: nothing is wrong: a stage waits for items, and some are in progress
     PARTS = "parts"  #: nothing is wrong: it waits for its parts, and some are in progress
+    LOCKED = "locked"  #: it waits for a lock that another holds
     IN_LINE = "in_line"  #: others are before it, or all workers are busy
     DELAYED = "delayed"  #: it is not to run before a moment: delayed, or retried
     BEHIND_RUN = "behind_run"  #: its subject has an active run

@@ -38,6 +38,7 @@ class WorkerSettings:
     recycle: int = 0
     keep_days: float = 0
     keep_audit_days: float = 0
+    debug: bool = False
 
     def __post_init__(self) -> None:
         for name, (lowest, highest) in _LIMITS.items():
@@ -77,6 +78,7 @@ HELP: dict[str, str] = {
     "recycle": "replace a child after so many jobs; 0: never",
     "keep_days": "for how long `up` and `prune` keep ended runs and jobs whose code has no `keep=`; 0: for ever",
     "keep_audit_days": "for how long `up` and `prune` keep entries of the audit; 0: for ever",
+    "debug": "refuse what may go wrong one day: a second lock while one is held",
 }
 
 

@@ -76,6 +76,7 @@ class Worker:
                 "path": sys.path,
                 "database": ledger.absolute_url,
                 "memory_mib": settings.memory_mib,
+                "debug": settings.debug,
             },
             settings,
         )

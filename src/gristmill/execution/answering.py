@@ -19,7 +19,7 @@ from gristmill.application import Finding
 from gristmill.binding import encode
 from gristmill.errors import Invalid
 from gristmill.execution.child import die_with_parent
-from gristmill.execution.context import Common, Context
+from gristmill.execution.context import Common, Context, Unsupervised
 from gristmill.execution.emitter import Emitter
 from gristmill.execution.frames import Unpacker, pack
 from gristmill.execution.load import load_for_child
@@ -34,7 +34,7 @@ _MOST = 10_000  # findings of one check: who has more has another problem
 _TEXT = 500
 
 
-class Host:
+class Host(Unsupervised):
     """What a context needs from its process."""
 
     worker = 0  # nobody's: nothing can be finished from here

@@ -40,12 +40,15 @@ from gristmill.registry import Registry
 if TYPE_CHECKING:
     import asyncio
 
+    from gristmill.errors import LockLost
+    from gristmill.execution.locking import Locks
     from gristmill.ledger.store import Ledger
 
 LOG_LIMIT = 16 * 1024  # bytes of captured output kept with a failed attempt
 _FLUSH_EVERY = 0.005  # seconds that a finished job may wait for company before it is reported
 _FLUSH_AT = 200
 LEASE_OVER = 75  # the exit code of a child whose supervisor let its lease run out
+LOCK_LOST = 76  # and of one that ended a job which relied on a lock that it had lost
 
 
 Given = tuple[Common, list[Any]]  # what a job has in common with others, and its own row
@@ -73,6 +76,8 @@ class Child:
         self._reporting = threading.Lock()
         self._sending = threading.Lock()
         self._ledger: Ledger | None = None
+        self._debug: bool = setup["debug"]
+        self._locks: Locks | None = None
 
     def send(self, *message: Any) -> None:
         data = pack(list(message))
@@ -101,6 +106,28 @@ class Child:
             self._ledger = Ledger(self.database)
             self._ledger.announcer = database_delivery(self._ledger)
         return self._ledger
+
+    def locks(self) -> Locks:
+        if self._locks is None:
+            from gristmill.execution.locking import Locks
+
+            self._locks = Locks(self.ledger(), self._debug)
+        return self._locks
+
+    def report_wait(self, job: int, attempt: int, since: float | None, waited: float | None) -> None:
+        self.send("lock", job, attempt, since, waited)
+
+    def is_on(self, ctx: Context) -> bool:
+        return self.contexts.get(ctx.job) is ctx
+
+    def lost_lock(self, ctx: Context, error: LockLost) -> None:
+        """Ends this process before the job does what only the holder of the lock may do. Others go back unspent."""
+        report, started = failed(ctx, error, self.home.captured)
+        with contextlib.suppress(OSError):
+            self.report()
+            seconds = time.monotonic() - started
+            self.send("done", [], [tuple(report._replace(ran=int(seconds * 1e6) + 1))], seconds)
+        os._exit(LOCK_LOST)
 
     def context(self, given: Given, started: float) -> Context:
         common, row = given

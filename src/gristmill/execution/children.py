@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -29,6 +29,13 @@ Doom = tuple[int | None, Verdict, str]  # why we killed a child: whose fault, wh
 Held = tuple[Claimed, int, float]  # a job in a child's hands, the claim that it came with, and when it was given
 
 
+class LockWait(NamedTuple):
+    """How long a job has waited for locks, and since when it does."""
+
+    waited: float = 0.0  # seconds
+    since: float | None = None
+
+
 class Child:
     """A process, its socket, its shared status and its captured output."""
 
@@ -36,6 +43,7 @@ class Child:
         self.is_async: bool = setup["async"]
         self.held: dict[int, Held] = {}  # in the order in which they were given
         self.cancelling: dict[int, float] = {}  # job: when to kill, if it has not ended by then
+        self.lock_waits: dict[int, LockWait] = {}  # of jobs that have waited for a lock
         self.queues: set[int] = set()  # of the jobs in its hands
         self.unique = False  # has any of them a unique key, which ends with it?
         self.producers: set[int] = set()  # those that have emitted items
@@ -141,6 +149,19 @@ class Child:
         with contextlib.suppress(OSError):
             if os.fstat(self._output).st_size > _CAPTURE_LIMIT:
                 os.ftruncate(self._output, 0)
+
+    def hear_lock(self, job: int, attempt: int, since: float | None, waited: float | None) -> None:
+        """A job begins to wait for a lock, or goes on: its time limit does not count meanwhile."""
+        held = self.held.get(job)
+        if held is not None and held[0].attempt == attempt:
+            before = self.lock_waits.get(job, LockWait())
+            self.lock_waits = {n: wait for n, wait in self.lock_waits.items() if n in self.held}
+            self.lock_waits[job] = LockWait(before.waited + (waited or 0.0), since)
+
+    def waited(self, job: int) -> float:
+        """Seconds that do not count: infinitely many while it waits for a lock."""
+        wait = self.lock_waits.get(job) if self.lock_waits else None
+        return 0.0 if wait is None else float("inf") if wait.since is not None else wait.waited
 
     # ---- its end
 

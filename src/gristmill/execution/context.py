@@ -18,7 +18,10 @@ from gristmill.settings import KEY_LIMIT
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from gristmill.errors import LockLost
+    from gristmill.execution.locking import Lock, Locks
     from gristmill.execution.parts import Parts
+    from gristmill.ledger.applied import Guard, Version
     from gristmill.ledger.store import Ledger
     from gristmill.model import Stage
     from gristmill.pipeline import Part, Task
@@ -35,6 +38,39 @@ class Host(Protocol):
     def ledger(self) -> Ledger: ...
     def report_progress(self, job: int, attempt: int, state: dict[str, Any]) -> None: ...
     def task(self, name: str) -> Task[Any, Any]: ...
+    def locks(self) -> Locks: ...
+    def report_wait(self, job: int, attempt: int, since: float | None, waited: float | None) -> None:
+        """A job waits for a lock since then (monotonic); or it goes on, after so many seconds."""
+
+    def lost_lock(self, ctx: Context, error: LockLost) -> None:
+        """A job relies on a lock that it does not have any more."""
+
+    def is_on(self, ctx: Context) -> bool:
+        """Is this attempt still going on?"""
+
+
+class Unsupervised:
+    """The part of a host that nobody supervises: nothing is timed, and nothing ended from outside."""
+
+    _locks: Locks | None = None
+
+    def ledger(self) -> Ledger:
+        raise NotImplementedError
+
+    def locks(self) -> Locks:
+        from gristmill.execution.locking import Locks
+
+        if self._locks is None:
+            self._locks = Locks(self.ledger(), debug=True)
+        return self._locks
+
+    def report_wait(self, job: int, attempt: int, since: float | None, waited: float | None) -> None: ...
+
+    def lost_lock(self, ctx: Context, error: LockLost) -> None:
+        """The function learns of it when it leaves the block."""
+
+    def is_on(self, ctx: Context) -> bool:
+        return True
 
 
 class Common(NamedTuple):
@@ -56,6 +92,13 @@ class Common(NamedTuple):
 _NOWHERE = Common()  # a context on its own, for a test
 
 
+class Kept(NamedTuple):
+    """What is written with a job's success."""
+
+    digest: str | None = None  # the fingerprint of what it did, if that can be told
+    guards: tuple[Guard, ...] = ()  # the versions that it applied
+
+
 class Unchanged(Outcome):
     """This run did the same before, and was then retried: what came of it, as JSON, still counts."""
 
@@ -72,9 +115,12 @@ class Context:
     _noticed = False  # and its function has seen that
     _told: _Told | None = None
     _cancel: Callable[[], object] | None = None  # an async job is told at once
-    _digest: str | None = None  # of what it is doing, if that can be told
+    _kept: Kept | None = None
     _finished = False  # it has ended itself, in a transaction of its own; or
     _waits = False  # it has handed over parts
+    _uses_locks = False
+    _waiters = 0  # tasks and threads of it that wait for a lock, since
+    _waits_since = 0.0  # then; its time limit does not count meanwhile
 
     def __init__(
         self,
@@ -137,7 +183,7 @@ class Context:
 
     @property
     def deadline(self) -> float | None:
-        """The time at which this attempt is stopped, on `time.monotonic()`; None: no limit."""
+        """The time at which this attempt is stopped, on `time.monotonic()`; None: no limit. Waits for locks put it off."""
         return None if self.timeout is None else self._started + self.timeout
 
     @property
@@ -226,11 +272,66 @@ class Context:
             raise Unchanged(result)
         if run is not None:
             raise Skip(f"unchanged since run {run}")
-        self._digest = words
+        self._kept = (self._kept or Kept())._replace(digest=words)
+
+    def skip_stale(
+        self,
+        *resource: str | int,
+        version: Version,
+        label: str | None = None,
+        force: bool = False,
+        connection: Connection | None = None,
+    ) -> None:
+        """Ends this item `skipped` if a newer version of that resource was applied: `ctx.skip_stale("edition", 42,
+        version=build.number)`. Otherwise its version is kept with this success, in one transaction, which looks once more.
+
+        `label`: what others are "superseded by"; `force`: apply it though it is older. With a `connection` it is all
+        decided in that transaction, for a job that applies several things.
+        """
+        from gristmill.ledger import applied
+
+        wanted = applied.guard(resource, version, None if label is None else storable(label), force)
+        if self.part_of is not None:
+            raise Invalid("a part cannot be late; let the job that it is a part of find out")
+        ledger = self._open()
+        if connection is not None:
+            ledger.check_guest(connection)
+            ledger.join(connection, applied.apply, wanted, self.job)
+            return
+        with ledger.reading() as tx:
+            applied.refuse_stale(tx, wanted)
+        kept = self._kept or Kept()
+        self._kept = kept._replace(guards=(*kept.guards, wanted))
+
+    def lock(self, kind: str | int, item: str | int, *, timeout: float | None = None) -> Lock:
+        """`with ctx.lock("edition", 42):` or `async with`: nobody else is in such a block of the same two names.
+
+        It waits for as long as it takes, or raises `LockTimeout`; the time limit of the job does not count meanwhile.
+        Numbers are those of PostgreSQL's advisory locks. Ask for one lock at a time.
+        """
+        from gristmill.execution.locking import JobParty
+
+        self._uses_locks = True
+        return self._locks().lock(kind, item, timeout, JobParty(self))
 
     def transaction(self) -> AbstractContextManager[Connection]:
-        """`with ctx.transaction() as connection:` a transaction on the ledger's database, committed at its end."""
-        return self._open().transaction()
+        """`with ctx.transaction() as connection:` a transaction on the ledger's database, committed at its end.
+
+        Inside a lock it is not committed if that was lost.
+        """
+        ledger = self._open()
+        held = self._held_here()
+        return self._fenced(ledger, held) if held else ledger.transaction()
+
+    def _held_here(self) -> Sequence[Lock]:
+        return self._locks().held_here() if self._uses_locks else ()
+
+    @contextlib.contextmanager
+    def _fenced(self, ledger: Ledger, held: Sequence[Lock]) -> Iterator[Connection]:
+        with ledger.transaction() as connection:
+            yield connection
+            for lock in held:
+                lock.check(connection)
 
     @contextlib.contextmanager
     def finish(self, connection: Connection, result: Any = None) -> Iterator[bool]:
@@ -248,12 +349,15 @@ class Context:
         ledger.check_guest(connection)
         text = None if result is None else encode(result, "the result")
         worker = self._worker()
-        mine = ledger.join(connection, lock_own, worker, self.job, self.attempt)
+        for lock in self._held_here():
+            lock.check(connection)
+        kept = self._kept or Kept()
+        mine = ledger.join(connection, lock_own, worker, self.job, self.attempt, kept.guards)
         yield mine
         if mine:
             ran = int((time.monotonic() - self._started) * 1e6) + 1
-            outcome = Outcome(self.job, self.attempt, self.run, Verdict.COMPLETED, text, ran, digest=self._digest)
-            outcome = outcome._replace(part_of=self.part_of)
+            outcome = Outcome(self.job, self.attempt, self.run, Verdict.COMPLETED, text, ran, digest=kept.digest)
+            outcome = outcome._replace(guards=kept.guards, part_of=self.part_of)
             ledger.join(connection, finish_own, worker, outcome)
             self._finished = True
 
@@ -274,6 +378,11 @@ class Context:
         if self._host is None:
             raise Invalid("this context has no database")
         return self._host.ledger()
+
+    def _locks(self) -> Locks:
+        if self._host is None:
+            raise Invalid("this context has no database")
+        return self._host.locks()
 
     def _worker(self) -> int:
         assert self._host is not None

@@ -12,7 +12,7 @@ import orjson
 import psutil
 from orjson import Fragment
 
-from gristmill.execution.child import LEASE_OVER
+from gristmill.execution.child import LEASE_OVER, LOCK_LOST
 from gristmill.execution.children import Child, Doom, Held
 from gristmill.execution.known import Knowledge, end_of, outcome_of, runs_of, stages_of
 from gristmill.execution.room import ASYNC, STUCK, SYNC, Room
@@ -187,6 +187,8 @@ class Crew:
                     self._hear_items(child, job, attempt, number, items)
                 case ["progress", job, attempt, state]:
                     self.progress[job, attempt] = orjson.dumps(state).decode()
+                case ["lock", job, attempt, since, waited]:
+                    child.hear_lock(job, attempt, since, waited)
                 case ["returned", jobs]:
                     self._hear_returned(child, jobs)
                 case ["hello", tasks, has_async]:
@@ -332,19 +334,26 @@ class Crew:
                 self.room.learn_slow(held[0].kind.queue_id, now - started)
             else:
                 return started + STUCK
-        deadline = started + self._timeout(held)
-        if now >= deadline and child.current() == current:
-            self._doom(child, job, Verdict.TIMEOUT, self._timeout_words(held))
+        deadline = self._deadline(child, held, started)
+        if now >= deadline:
+            self.hear(child)  # it may just have begun to wait for a lock
+            if child not in self.children:
+                return now
+            deadline = self._deadline(child, held, started)
+            if now >= deadline and child.current() == current:
+                self._doom(child, job, Verdict.TIMEOUT, self._timeout_words(held))
         return deadline
 
     def _tick_async(self, child: Child, now: float) -> float:
         due = now + 3600.0
         if not child.ready:
             return due
+        if any(now >= self._deadline(child, held, held[2]) for held in child.held.values()):
+            self.hear(child)  # as above
         for job, held in child.held.items():
             if job in self._timed_out:
                 continue
-            deadline = held[2] + self._timeout(held)
+            deadline = self._deadline(child, held, held[2])
             if now >= deadline:
                 self._timed_out.add(job)
                 child.cancelling[job] = now + _ASYNC_GRACE
@@ -371,6 +380,9 @@ class Crew:
     def _timeout(self, held: Held) -> float:
         """Seconds; infinity: no limit."""
         return self._spec(held)["timeout"] or float("inf")
+
+    def _deadline(self, child: Child, held: Held, began: float) -> float:
+        return began + self._timeout(held) + child.waited(held[0].id)
 
     def _timeout_words(self, held: Held) -> str:
         return f"it was stopped at its time limit of {self._timeout(held):g} s"
@@ -429,7 +441,7 @@ class Crew:
         how, log = child.died(), child.output()
         if not (child.ready or doomed or self.broken or self.tasks is not None):
             self.broken = f"{how}\n{log or ''}"
-        if child.process.returncode == LEASE_OVER:
+        if child.process.returncode in (LEASE_OVER, LOCK_LOST):
             doomed = doomed or (None, Verdict.RELEASED, "")
         for held in child.held.values():
             self._end(held[1], self._fate(child, held, doomed, current, how, log))

@@ -10,6 +10,7 @@ import orjson
 
 from gristmill.execution.run import Report
 from gristmill.ledger import read
+from gristmill.ledger.applied import Guard
 from gristmill.ledger.claim import Claimed, Kind
 from gristmill.ledger.finish import Outcome, Verdict
 from gristmill.ledger.read import RunInfo, StageInfo, TaskInfo
@@ -75,5 +76,6 @@ def outcome_of(report: Report, job: Claimed) -> Outcome:
         report.log,
         report.delay if verdict is Verdict.LATER else 0.0,
         digest=report.digest,
+        guards=tuple(Guard(*guard) for guard in report.guards),
         part_of=job.part_of,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gristmill.binding import encode
-from gristmill.errors import EndRun, Invalid, Later, Outcome, Permanent, Skip, Unspent, Waiting
+from gristmill.errors import EndRun, Invalid, Later, Outcome, Permanent, Skip, Stopped, Unspent, Waiting
 from gristmill.execution.context import Context, Unchanged, storable
 from gristmill.retry import error_name
 
@@ -34,6 +34,7 @@ class Report(NamedTuple):
     delay: float = 0.0
     items: Any = None  # the last items that it emitted
     digest: str | None = None  # the fingerprint of what it did
+    guards: Any = ()  # the versions that it applied
 
 
 Plain = tuple[int, int, str | None, float]  # nothing but that a job completed: job, attempt, result, when it started
@@ -47,13 +48,15 @@ def succeeded(ctx: Context, value: Any, items: Any = None) -> Plain | Ended:
     if ctx._noticed:
         return cancelled(ctx)
     result = None if value is None else encode(value, "the result")
-    if ctx._told is None and items is None and ctx._digest is None:
+    if ctx._told is None and items is None and ctx._kept is None:
         return (ctx._row[1], ctx._row[2], result, ctx._started)
     failed = ctx._failed_items()
     verdict = "completed_with_errors" if failed else "completed"
     reason = f"{len(failed)} failed: {', '.join(list(failed)[:5])}" if failed else None
     said = Report(ctx.job, ctx.attempt, verdict, result, 0, ctx._snapshot(), reason, items=items)
-    return said._replace(digest=ctx._digest), ctx._started
+    if ctx._kept is not None:
+        said = said._replace(digest=ctx._kept.digest, guards=[tuple(guard) for guard in ctx._kept.guards])
+    return said, ctx._started
 
 
 WRITTEN = "written"  # instead of a verdict: the job's end is in the ledger already
@@ -81,6 +84,8 @@ def failed(ctx: Context, error: BaseException, log: Callable[[], str | None], it
     """The report of a function that raised: an outcome that it chose, or an error. What it emitted before stays."""
     if isinstance(error, Waiting):
         return waiting(ctx)[0]._replace(items=items), ctx._started
+    if isinstance(error, Stopped):
+        return cancelled(ctx)[0]._replace(items=items), ctx._started
     return _failed(ctx, error, log)._replace(items=items), ctx._started
 
 

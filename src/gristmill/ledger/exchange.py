@@ -6,7 +6,7 @@ One commit instead of three: on both databases the commit is what costs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gristmill.ledger import flow
 from gristmill.ledger.claim import Kind, Taken, Want, may_start, take
 from gristmill.ledger.emit import Added, Emission, Refusal, add_items
-from gristmill.ledger.finish import Completed, Outcome, Verdict, forget_claims, runs_of, settle
+from gristmill.ledger.finish import Completed, Outcome, Verdict, forget_claims, runs_of, settle, skip_late
 from gristmill.ledger.hold import hold
 from gristmill.ledger.store import Tx, repeatable
 
@@ -79,6 +79,8 @@ def exchange(
     """`meet` is called with the kinds of the jobs that were taken, to read here what it does not know of them."""
     hold(tx, worker, leased=bool(wants))
     runs = flow.lock_runs(tx, {e.run for e in batch.emissions} | runs_of(batch.outcomes, batch.completed))
+    if batch.emissions and any(outcome.guards for outcome in batch.outcomes):
+        batch = _without_late(tx, batch)
     refused_items, started = _add_items(tx, worker, batch, runs, wants, room) if batch.emissions else ({}, [])
     outcomes = batch.outcomes
     if refused_items:
@@ -90,6 +92,13 @@ def exchange(
     if taken and taken.kinds:
         meet(tx, taken.kinds)
     return Exchanged(refused_items, late, taken)
+
+
+def _without_late(tx: Tx, batch: Batch) -> Batch:
+    """What is passed on by a job that is skipped, since something newer was applied, goes with it."""
+    outcomes = list(skip_late(tx, batch.outcomes))
+    late = {new.job for old, new in zip(batch.outcomes, outcomes, strict=True) if new is not old}
+    return replace(batch, emissions=[e for e in batch.emissions if e.job not in late], outcomes=outcomes)
 
 
 def _add_items(

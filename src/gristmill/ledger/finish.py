@@ -17,7 +17,8 @@ import orjson
 
 from gristmill.clock import micros
 from gristmill.fingerprint import fingerprint
-from gristmill.ledger import flow, parents
+from gristmill.ledger import applied, flow, parents
+from gristmill.ledger.applied import Guard
 from gristmill.ledger.claim import FREE_KEYS, PART_OF, Origin
 from gristmill.ledger.done import remember
 from gristmill.ledger.hold import hold
@@ -68,6 +69,7 @@ class Outcome(NamedTuple):
     alone: bool = False  # suspected of a crash: next time without bystanders
     digest: str | None = None  # the fingerprint of what it did, if it completed: the same again need not be done
     part_of: int | None = None  # the job that it is a part of, which is locked before
+    guards: Sequence[Guard] = ()  # the versions that it applied: if newer ones were, it was for nothing
 
 
 _R = TypeVar("_R", bound=tuple[Any, ...])
@@ -118,6 +120,7 @@ _SUCCESS = {
     Verdict.UNCHANGED: State.COMPLETED,
     Verdict.SKIPPED: State.SKIPPED,
 }
+_APPLIES = (Verdict.COMPLETED, Verdict.WITH_ERRORS, Verdict.END_RUN)
 _FAILURE = {
     Verdict.ERROR: Failure.ERROR,
     Verdict.TIMEOUT: Failure.TIMEOUT,
@@ -241,6 +244,7 @@ def settle(
     """The one way out of `in_progress`. The caller has locked the worker's row, and (`runs`) perhaps the runs."""
     runs = flow.lock_runs(tx, runs_of(outcomes, completed)) if runs is None else runs
     begin_runs(tx, [run.id for run in runs.values() if run.state == State.QUEUED])
+    outcomes = skip_late(tx, outcomes)
     parents.lock(tx, _parents_of(outcomes, completed))
     changes: Counter[flow.Change] = _complete(tx, worker, completed) if completed else Counter()
     ended = list(completed.watched) if completed else []
@@ -248,6 +252,13 @@ def settle(
     flow.tally(tx, changes)
     moment(tx, ended)
     return refused
+
+
+def skip_late(tx: Tx, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+    """Jobs that completed, but after something newer than what they applied, are skipped."""
+    guarded = [(o.job, o.guards) for o in outcomes if o.guards and o.verdict in _APPLIES]
+    why = applied.late(tx, guarded) if guarded else {}
+    return [o._replace(verdict=Verdict.SKIPPED, reason=why[o.job], result=None) if o.job in why else o for o in outcomes]
 
 
 class SomeRefused(Exception):
@@ -309,6 +320,8 @@ def _settle_others(
     _keep_attempts(tx, worker, [o for o in outcomes if o.job in done and _noteworthy(o)], marks)
     completed = [o for o in outcomes if o.verdict is Verdict.COMPLETED and o.job in done]
     remember(tx, [(o.job, o.digest) for o in completed if o.digest is not None])
+    if guarded := [(o.job, o.guards) for o in outcomes if o.guards and o.verdict in _APPLIES and o.job in done]:
+        applied.record(tx, guarded)
     if unchanged := [o.job for o in outcomes if o.verdict is Verdict.UNCHANGED and o.job in done]:
         tx.run(_AS_BEFORE, ids=unchanged)
     _end_runs(tx, [o for o in outcomes if o.verdict is Verdict.END_RUN and o.job in done])

@@ -16,9 +16,10 @@ from typing import Any
 
 import orjson
 
-from gristmill.clock import SECOND
+from gristmill.clock import SECOND, to_datetime
 from gristmill.errors import DatabaseError
 from gristmill.ledger.grants import purpose_of
+from gristmill.ledger.locks import held_locks
 from gristmill.ledger.schema import REVISION
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx, sqlite_module
@@ -115,6 +116,7 @@ def _ledger(tx: Tx, whose_clock: str) -> Iterator[Diagnosis]:
         if not any(not queues or row.name in queues for queues in served):
             serve = ("work", "-q", row.name) if served else ("up",)
             yield Diagnosis("queues", False, f"{row.name} has jobs, and no worker", ("gristmill", *serve))
+    yield from _locks(tx)
     parked: int = tx.value(_PARKED, most=_LOOKED)
     if parked:
         said = f"{parked:,} failed {'job has' if parked == 1 else 'jobs have'} killed the process, or the worker, too often"
@@ -123,6 +125,16 @@ def _ledger(tx: Tx, whose_clock: str) -> Iterator[Diagnosis]:
         many = "1 job" if len(missed) == 1 else f"{len(missed):,} jobs"
         said = f"an application's SQL failed when {many} ended; for job {missed[0].job_id}: {missed[0].error}"
         yield Diagnosis("on_terminal", False, said, ("gristmill", "reconcile"))
+
+
+def _locks(tx: Tx) -> Iterator[Diagnosis]:
+    """Somebody waits for very long: its holder hangs, perhaps."""
+    before = to_datetime(tx.value(_NOW) - _LONG * SECOND)
+    for lock in held_locks(tx):
+        waiting = [user for user in lock.waiters if before is not None and user.since is not None and user.since < before]
+        if waiting:
+            who = f"{waiting[0].words} waits for the lock {lock.resource} for more than {_LONG // 60} min"
+            yield Diagnosis("locks", False, f"{who}: {lock.holder.words} has it", ("gristmill", "lock", "list"))
 
 
 def _some(numbers: list[int], what: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from gristmill.errors import NotYours
+from collections.abc import Sequence
+
+from gristmill.errors import NotYours, Skip
 from gristmill.ledger import flow, parents
+from gristmill.ledger.applied import Guard, late
 from gristmill.ledger.claim import PART_OF
 from gristmill.ledger.finish import Outcome, settle
 from gristmill.ledger.hold import hold
@@ -19,8 +22,10 @@ _LOCK = Sql(_HOLDER.text + " {lock}")
 _STATE = Sql("SELECT coalesce(ends_as, state) FROM gm_job WHERE id = :job")
 
 
-def lock_own(tx: Tx, worker: int, job: int, attempt: int) -> bool:
+def lock_own(tx: Tx, worker: int, job: int, attempt: int, guards: Sequence[Guard] = ()) -> bool:
     """Locks a job (its worker and run before it) for its own attempt; False: it is not this attempt's any more.
+
+    Raises `Skip` if a newer version of what it applies (`guards`) was applied.
 
     The worker counts too: after a restore the same attempt of the same job may be another's.
     """
@@ -32,6 +37,8 @@ def lock_own(tx: Tx, worker: int, job: int, attempt: int) -> bool:
     except NotYours:
         return False
     flow.lock_runs(tx, [row.run_id])
+    if guards and (why := late(tx, [(job, guards)])):
+        raise Skip(why[job])
     parents.lock(tx, [row.part_of])
     locked = tx.one(_LOCK, job=job, attempt=attempt)
     return locked is not None and locked.worker_id == worker

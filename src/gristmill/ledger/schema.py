@@ -387,6 +387,38 @@ done = Table(
     Column("at", BigInteger, nullable=False),
 )
 
+# Who holds a named lock on SQLite, and who waits for it: of each resource the lowest number has it, and that number is its
+# fencing token. (On PostgreSQL these are advisory locks, and this stays empty.)
+lock = Table(
+    "gm_lock",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("kind", Integer, nullable=False),
+    Column("object", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("job_id", BigInteger),  # NULL, as the next: a program outside jobs
+    Column("worker_id", BigInteger),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("born", Text, nullable=False),
+    Column("asked_at", BigInteger, nullable=False),
+    Column("held_at", BigInteger),  # NULL: it waits
+    Column("lease_until", BigInteger, nullable=False),
+    sqlite_autoincrement=True,  # a token never comes round again
+)
+Index("gm_lock_line", lock.c.kind, lock.c.object, lock.c.id)
+
+# The newest version of a resource that was ever applied: what came too late is skipped by. It outlives runs and jobs.
+applied = Table(
+    "gm_applied",
+    metadata,
+    Column("resource", Key, primary_key=True),  # JSON
+    Column("version", Text),  # JSON; NULL: none yet
+    Column("label", Text),
+    Column("job_id", BigInteger),
+    Column("at", BigInteger, nullable=False),
+)
+
 # What reconcile did for a subject, one row per pass and kind: who needs it again and again is left to a person.
 recovery = Table(
     "gm_recovery",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
@@ -15,12 +16,12 @@ import orjson
 from gristmill.clock import to_datetime
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.identity import gone, host
-from gristmill.ledger import schema
+from gristmill.ledger import locks, schema
 from gristmill.ledger.choose import THERE
 from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
-from gristmill.model import Reason, Why
+from gristmill.model import Lock, Reason, Why
 from gristmill.states import SUCCESS, TERMINAL, StageState, State, WorkerState
 
 # ---- the facts
@@ -33,6 +34,15 @@ class Holder(NamedTuple):
     host: str
     heartbeat_at: int | None
     silent: bool  # its lease is over, it was declared lost, or its process is gone
+
+
+class Locked(NamedTuple):
+    """What a job in progress waits for."""
+
+    resource: str
+    by: str
+    job: int | None  # that holds it
+    since: datetime | None
 
 
 class Stage(NamedTuple):
@@ -68,6 +78,7 @@ class Job(NamedTuple):
     parts: int = 0
     parts_left: int = 0
     parts_running: int = 0
+    locked: Locked | None = None
     some_parts: Sequence[Job] = ()  # if it waits for them: the one that runs longest, the one that is next
 
 
@@ -142,6 +153,11 @@ def _held(target: str, job: Job, holder: Holder) -> Why:
     if holder.silent:
         said = f"{job.name} is held by {worker}, which was last heard of at {_time(holder.heartbeat_at)}"
         return _why(target, Reason.WORKER_SILENT, said, "reconcile", at=holder.heartbeat_at)
+    if job.locked is not None and not job.stopping:
+        waits = f"waits for the lock {job.locked.resource} since {_moment(job.locked.since)}"
+        command = ("why", "job", str(job.locked.job)) if job.locked.job else ("lock", "list")
+        said = f"{job.name} on {worker} {waits}: locked by {job.locked.by}"
+        return Why(target, Reason.LOCKED, said, command, job.locked.since)
     reason, doing = (Reason.STOPPING, "was told to stop") if job.stopping else (Reason.IN_PROGRESS, "is in progress")
     return _why(target, reason, f"{job.name} {doing}: {worker} has it since {_time(job.since)}", at=job.since)
 
@@ -192,7 +208,7 @@ def _again(run: Run) -> tuple[str, ...]:
 _CHOICE = (
     *(Reason.IN_PROGRESS, Reason.PARTS, Reason.IN_LINE),
     *(Reason.WORKER_SILENT, Reason.QUEUE_PAUSED, Reason.NO_WORKER),
-    *(Reason.DELAYED, Reason.STOPPING),
+    *(Reason.LOCKED, Reason.DELAYED, Reason.STOPPING),
 )
 
 
@@ -224,7 +240,10 @@ def _why(target: str, reason: Reason, sentence: str, *command: str, at: int | No
 
 
 def _time(at: int | None) -> str:
-    moment = to_datetime(at)
+    return _moment(to_datetime(at))
+
+
+def _moment(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "an unknown time"
 
 
@@ -327,6 +346,7 @@ class _Look:
 
     def __init__(self, tx: Tx) -> None:
         self.tx = tx
+        self._locks: Sequence[Lock] | None = None
         alive = [row for row in tx.all(_WORKERS) if row.host != host() or not gone(row.pid, row.born)]
         self.alive: dict[int, Sequence[str]] = {row.id: orjson.loads(row.queues) for row in alive}
 
@@ -354,12 +374,23 @@ class _Look:
             since=row.finished_at or row.started_at,
             error=row.error,
             holder=self._holder(row.worker_id, holders),
+            locked=self._locked(row.id) if state is State.IN_PROGRESS else None,
             stopping=bool(row.cancel) or row.stop is not None or row.parent_state in TERMINAL,
             may_retry=state in (State.FAILED, State.CANCELLED) and not closed,
             missed=row.missed,
         )
         waits = state is State.QUEUED and row.ready is None and row.run_at is None and row.parts_left
         return self._with_parts(job, row) if waits else job
+
+    def _locked(self, job: int) -> Locked | None:
+        """Locks are asked for once, and only when a job in progress is looked at."""
+        if self._locks is None:
+            self._locks = locks.held_locks(self.tx)
+        for lock in self._locks:
+            for waiter in lock.waiters:
+                if waiter.job == job:
+                    return Locked(lock.resource, lock.holder.words, lock.holder.job, waiter.since)
+        return None
 
     def _with_parts(self, job: Job, row: Any) -> Job:
         running = [part.id for part in self.tx.all(_RUNNING_PARTS, job=job.id)]

@@ -11,6 +11,7 @@ from gristmill.errors import NotYours, SchemaMismatch
 from gristmill.ledger.claim import PART_OF
 from gristmill.ledger.finish import Outcome, Verdict, settle
 from gristmill.ledger.hold import hold
+from gristmill.ledger.locks import end_locks
 from gristmill.ledger.schema import REVISION
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
@@ -41,6 +42,7 @@ _HEARTBEAT = Sql(
 _LEAVE = Sql(f"UPDATE gm_worker SET state = {WorkerState.STOPPED:d} WHERE id = :worker AND state = {WorkerState.ACTIVE:d}")
 _LEAVE_CLAIMS = Sql("DELETE FROM gm_claim WHERE worker_id = :worker")
 _EXPIRED = Sql(f"SELECT id FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND lease_until < {{now}} ORDER BY id")
+_FORGET_LOCKS = Sql("DELETE FROM gm_lock")
 _ALL_ACTIVE = Sql(f"SELECT id FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} ORDER BY id")
 _ON_HOST = Sql(f"SELECT id, pid, born FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND host = :host")
 _LOCK_WORKER = Sql(
@@ -91,6 +93,7 @@ def leave(tx: Tx, worker: int) -> None:
     release_strays(tx, worker)
     tx.run(_LEAVE, worker=worker)
     tx.run(_LEAVE_CLAIMS, worker=worker)
+    end_locks(tx, worker)
 
 
 def _all_held(tx: Tx, worker: int, verdict: Verdict) -> list[Outcome]:
@@ -125,6 +128,7 @@ def on_host(tx: Tx, host: str) -> list[tuple[int, int, str]]:
 
 def lose_all(tx: Tx) -> None:
     """After a restore: the workers of the backup are lost, and what they held goes back unspent."""
+    tx.run(_FORGET_LOCKS)
     for row in tx.all(_ALL_ACTIVE):
         release_strays(tx, row.id)
         tx.run(_LOSE, worker=row.id)
@@ -138,6 +142,7 @@ def rescue(tx: Tx, worker: int, gone: bool = False) -> int | None:
     """
     if tx.one(_LOCK_WORKER, worker=worker, gone=gone) is None:
         return None  # it is back, or in the middle of a transaction, or someone else was faster
+    end_locks(tx, worker)  # before others may have its jobs: what is left of it must not go on as if it held them
     tx.run(_LOSE, worker=worker)
     lost = _all_held(tx, worker, Verdict.LOST)
     settle(tx, worker, lost)

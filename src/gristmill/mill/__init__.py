@@ -66,4 +66,6 @@ class Mill(Mending, Many, Working):
         self.close()
 
     def close(self) -> None:
+        if self._locks is not None:
+            self._locks.close()
         self.ledger.close()

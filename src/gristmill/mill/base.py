@@ -14,11 +14,13 @@ from gristmill.errors import NotFound, did_you_mean
 from gristmill.mill.lazy import lazy
 from gristmill.pipeline import Task
 from gristmill.registry import Registry
+from gristmill.settings import worker_settings
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from gristmill.delivery import database
+    from gristmill.execution.locking import Lock, Locks
     from gristmill.ledger import names
     from gristmill.ledger.store import Ledger, Tx
 else:
@@ -36,6 +38,7 @@ class Base:
         self.registry = registry
         self.delivery = database.database_delivery(ledger)
         ledger.announcer = self.delivery
+        self._locks: Locks | None = None
         self._queue_ids: dict[str, int] = {}
         self._task_ids: dict[tuple[str, str], int] = {}
 
@@ -43,6 +46,14 @@ class Base:
         """`with mill.transaction() as connection:` one transaction for an application's own tables (in the same database)
         and for jobs and runs asked for with `connection=`. It commits at the end of the block, or not at all."""
         return self.ledger.transaction()
+
+    def lock(self, kind: str | int, item: str | int, *, timeout: float | None = None) -> Lock:
+        """`with mill.lock("edition", 42):` or `async with`: as `ctx.lock` in a job, for programs beside them."""
+        from gristmill.execution.locking import Locks, Program
+
+        if self._locks is None:
+            self._locks = Locks(self.ledger, worker_settings().debug)
+        return self._locks.lock(kind, item, timeout, Program())
 
     def _doing(self, connection: Connection | None) -> Do:
         """How to run a verb: in a transaction of its own, or in the caller's."""

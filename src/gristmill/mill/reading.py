@@ -19,6 +19,7 @@ from gristmill.model import (
     Diagnosis,
     ErrorDetail,
     Job,
+    Lock,
     Queue,
     Run,
     Signature,
@@ -30,11 +31,11 @@ from gristmill.model import (
 from gristmill.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from gristmill.ledger import backup, choose, health, listing, read, signatures, sql, subjects, why
+    from gristmill.ledger import backup, choose, health, listing, locks, read, signatures, sql, subjects, why
     from gristmill.ledger.store import Tx
 else:
-    backup, choose, health, listing, read, signatures, sql, subjects, why = lazy(
-        "gristmill.ledger", "backup", "choose", "health", "listing", "read", "signatures", "sql", "subjects", "why"
+    backup, choose, health, listing, locks, read, signatures, sql, subjects, why = lazy(
+        "gristmill.ledger", "backup", "choose", "health", "listing", "locks", "read", "signatures", "sql", "subjects", "why"
     )
 
 
@@ -175,6 +176,10 @@ class Reading(Base):
         """Active workers, newest first; `every`: also those that stopped or were lost."""
         with self.ledger.reading() as tx:
             return read.workers(tx, every)
+
+    def locks(self) -> list[Lock]:
+        """The locks that are held, with those who wait for them."""
+        return self._read(locks.held_locks)
 
     def why(
         self, *, run: int | None = None, job: int | None = None, pipeline: str | None = None, subject: str | None = None

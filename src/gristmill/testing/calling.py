@@ -14,8 +14,10 @@ from gristmill.errors import Invalid, Skip, did_you_mean
 from gristmill.execution import parts as handing
 from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
+from gristmill.execution.locking import Lock, Locks, Program
 from gristmill.execution.parts import Parts
 from gristmill.execution.run import Report
+from gristmill.ledger.applied import Version, guard
 from gristmill.model import Priority
 from gristmill.model import Stage as StageModel
 from gristmill.pipeline import Part, Stage, Task
@@ -201,6 +203,7 @@ class _Context(Context):
         self._called: Task[Any, Any] | None = None
         self._ended_parts: Mapping[str, Any] | None = None
         self._handed_over: list[Item] = []
+        self._free = Locks(None, debug=True)
 
     def parts(self, part: Part[Any, Any] | str, items: Iterable[Any]) -> Parts[Any]:
         wanted = handing.part_of(self, part)
@@ -214,6 +217,13 @@ class _Context(Context):
         if keys and self._ended_parts is None:
             handing.wait(self)
         return handing.judged(self, wanted, _ended(keys, self._ended_parts or {}))
+
+    def lock(self, kind: str | int, item: str | int, *, timeout: float | None = None) -> Lock:
+        return self._free.lock(kind, item, timeout, Program())
+
+    def skip_stale(self, *resource: str | int, version: Version, **options: Any) -> None:
+        """Nothing was applied before."""
+        guard(resource, version, options.get("label"), bool(options.get("force")))
 
     def _task(self) -> Task[Any, Any]:
         assert self._called is not None

@@ -16,7 +16,7 @@ import orjson
 
 from gristmill.clock import SECOND, FrozenClock, micros
 from gristmill.errors import Invalid, did_you_mean
-from gristmill.execution.context import Common, Context
+from gristmill.execution.context import Common, Context, Unsupervised
 from gristmill.execution.emitter import Emitter
 from gristmill.execution.known import Knowledge, outcome_of, runs_of
 from gristmill.execution.parts import stage_row
@@ -77,7 +77,7 @@ def _joined(ledger: Ledger) -> Iterator[int]:
         ledger.do(workers.leave, number)
 
 
-class _Drainer:
+class _Drainer(Unsupervised):
     """The state of one `drain`; also the host of the contexts that it makes."""
 
     def __init__(self, mill: Mill, worker: int, queues: list[int]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gristmill.errors import Waiting
+from gristmill.errors import Stopped, Waiting
 from gristmill.execution import call as calling
 from gristmill.execution.context import Context
 from gristmill.execution.emitter import Emitter
@@ -27,7 +27,7 @@ def perform(task: Task[Any, Any], ctx: Context, emitter: Emitter | None) -> Perf
             ended = succeeded(ctx, *_run_async(task, ctx, arguments, emitter))
         else:
             ended = succeeded(ctx, *calling.call(task, ctx, arguments, emitter))
-    except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError, Waiting) as error:
+    except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError, Waiting, Stopped) as error:
         rest = emitter.rest(failed=True) if emitter is not None else None
         return failed(ctx, error, lambda: None, rest)[0], error
     report = ended[0] if len(ended) == 2 else Report(ended[0], ended[1], "completed", ended[2])

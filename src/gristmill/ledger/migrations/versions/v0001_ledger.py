@@ -452,6 +452,33 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("subject_id", "stage", "key"),
     )
     op.create_table(
+        "gm_lock",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("kind", sa.Integer(), nullable=False),
+        sa.Column("object", sa.Integer(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("job_id", sa.BigInteger(), nullable=True),
+        sa.Column("worker_id", sa.BigInteger(), nullable=True),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("pid", sa.Integer(), nullable=False),
+        sa.Column("born", sa.Text(), nullable=False),
+        sa.Column("asked_at", sa.BigInteger(), nullable=False),
+        sa.Column("held_at", sa.BigInteger(), nullable=True),
+        sa.Column("lease_until", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("gm_lock_line", "gm_lock", ["kind", "object", "id"], unique=False)
+    op.create_table(
+        "gm_applied",
+        sa.Column("resource", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False),
+        sa.Column("version", sa.Text(), nullable=True),
+        sa.Column("label", sa.Text(), nullable=True),
+        sa.Column("job_id", sa.BigInteger(), nullable=True),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("resource"),
+    )
+    op.create_table(
         "gm_missed",
         sa.Column("job_id", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
@@ -489,6 +516,9 @@ def downgrade() -> None:
     op.drop_table("gm_edge")
     op.drop_table("gm_recovery")
     op.drop_table("gm_missed")
+    op.drop_table("gm_applied")
+    op.drop_index("gm_lock_line", table_name="gm_lock")
+    op.drop_table("gm_lock")
     op.drop_table("gm_done")
     op.drop_index(
         "gm_stage_source",

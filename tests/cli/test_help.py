@@ -45,6 +45,7 @@ def test_the_commands_are_those_of_the_table() -> None:
         *("error", "error list", "error show", "error retry", "error ignore"),
         *("queue", "queue list", "queue pause", "queue resume", "queue set", "queue purge"),
         *("worker", "worker list"),
+        *("lock", "lock list"),
         *("db", "db upgrade", "db current", "db history", "db downgrade", "db check", "db grants"),
     }
 

@@ -19,7 +19,7 @@ def lock() -> None:
     """List locks."""
 
 
-@lock.command("list")
+@lock.command("list", short_help="List the locks that are held, and who waits.")
 @as_json
 @pass_place
 def list_(place: Place, json_wanted: bool) -> None:

@@ -15,6 +15,15 @@ def nothing(ctx: Context, n: int) -> int:
 
 
 @task(queue="bench")
+def some_work(ctx: Context, n: int) -> int:
+    """Two milliseconds of a processor, whoever else wants it."""
+    until = time.thread_time() + 0.002
+    while time.thread_time() < until:
+        n = n * 1103515245 + 12345 & 0xFFFFFFFF
+    return n
+
+
+@task(queue="bench")
 def stamp(ctx: Context) -> int:
     """When it started, on this machine's clock."""
     return time.time_ns()

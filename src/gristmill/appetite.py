@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 
+from gristmill.admission import Admission
 from gristmill.execution.room import ASYNC, SYNC, Room
 from gristmill.fairness import Shares
 from gristmill.ledger.claim import Claimed, Kind, Lane, Taken, Want, find_floor
@@ -27,11 +28,15 @@ class Appetite:
     ) -> None:
         self._ledger = ledger
         self._room = room
+        self.admission = Admission(ledger, room, settings.labels, settings.jobs_mib, run)
+        self._own = settings.slots_of()
         self._strict = settings.strict
         self._only = tuple(only)
         self._run = run  # jobs of others are left alone
         self.queues: list[QueueRow] = []
-        self.look = {SYNC, ASYNC}  # pools that may have ready jobs which were not seen yet
+        self.look = {SYNC, ASYNC}  # places that there may be ready jobs for which were not seen yet
+        self._heavy: list[Want] = []  # what of the last claim was for jobs that take more than a slot
+        self._turn = 0
         self._shares = Shares()
         self._floors: dict[tuple[int, int, int], tuple[int, float, float]] = {}  # lane: (floor, moved, reset)
         self._empty: set[tuple[int, int, int | None]] = set()  # lanes that had nothing, since the last reason to look
@@ -41,43 +46,80 @@ class Appetite:
 
     def see(self, queues: Iterable[QueueRow]) -> None:
         self.queues = [queue for queue in queues if not self._only or queue.name in self._only]
+        if self._own:
+            self._room.own = {queue.id: self._own[queue.name] for queue in self.queues if queue.name in self._own}
 
     def open_queues(self) -> list[int]:
         return [queue.id for queue in self.queues if not queue.paused]
 
+    def places(self) -> set[int]:
+        return {SYNC, ASYNC} if not self._own else {SYNC, ASYNC, *(-queue for queue in self._room.own)}
+
+    def open_at(self, place: int) -> list[int]:
+        """The open queues whose jobs run at a place."""
+        if not self._own or place == ASYNC:
+            return self.open_queues()
+        return [queue for queue in self.open_queues() if self._room.place(queue, SYNC) == place]
+
     def look_again(self, queues: Collection[int] | None = None) -> None:
         """There may be new jobs in these queues (None: in any)."""
-        self.look = {SYNC, ASYNC}
+        self.look = self.places()
+        self.admission.look_again(queues)
         self._empty = {lane for lane in self._empty if queues is not None and lane[0] not in queues}
 
     # ---- what to ask for
 
     def wants(self, now: float) -> tuple[list[Want], dict[int, int]]:
-        """What to claim, and how much of each pool there is room for."""
-        wants: list[Want] = []
-        room: dict[int, int] = {}
-        for pool in sorted(self.look):
-            idle = self._room.idle(pool)
-            spare = self._room.spare_seconds() if pool == SYNC and not self._strict else 0.0
-            if not idle and not spare:
-                if pool == ASYNC and self._room.has_async is False:
-                    self.look.discard(pool)
+        """What to claim, and how much room for it there is at each place."""
+        wants, room, taken = self._wants_heavy() if self.admission.classes else ([], {}, {})
+        for place in sorted(self.look):
+            idle = self._room.idle(place) - taken.get(place, 0)
+            spare = self._room.spare_seconds(place) if place != ASYNC and not self._strict else 0.0
+            if idle <= 0 and not spare:
+                if place == ASYNC and self._room.has_async is False:
+                    self.look.discard(place)
                 continue
-            lanes = {queue: found for queue in self.open_queues() if (found := self._lanes(queue, pool, now))}
+            lanes = {queue: found for queue in self.open_at(place) if (found := self._lanes(queue, place, now))}
             if not lanes:
-                self.look.discard(pool)
+                self.look.discard(place)
                 continue
-            shares = {} if self._strict else self._share_out(lanes, pool, idle, spare)
+            shares = {} if self._strict else self._share_out(lanes, place, idle, spare)
             # While jobs are taken in advance, one look at queues that had nothing lately; their shares are not known yet.
             ahead = sum(shares.values()) > idle
-            probes = [Want(pool, 1, lanes[queue]) for queue in lanes if queue not in shares] if ahead else []
+            probes = [Want(place, 1, lanes[queue]) for queue in lanes if queue not in shares] if ahead else []
             most = max(idle, sum(shares.values())) + len(probes)
             if not most:
                 continue
-            room[pool] = most
-            wants += probes + [Want(pool, share, lanes[queue]) for queue, share in shares.items()]
-            wants += [Want(pool, most, lanes[queue]) for queue in self._in_order(lanes)]
+            room[place] = most
+            wants += probes + [Want(place, share, lanes[queue]) for queue, share in shares.items()]
+            wants += [Want(place, most, lanes[queue]) for queue in self._in_order(lanes)]
         return wants, room
+
+    def _wants_heavy(self) -> tuple[list[Want], dict[int, int], Mapping[int, int]]:
+        """The same for jobs that take more than a slot, and how many children of each place they will have."""
+        self._heavy, taken = self.admission.wants(self.open_queues(), self._turns)
+        room: Counter[int] = Counter()
+        for want in self._heavy:
+            room[want.place] += want.most
+        return list(self._heavy), dict(room), taken
+
+    def _turns(self, place: int, heavy: Collection[int], starts: int) -> Counter[int]:
+        """Whose turn the next starts at a place are: of queues with jobs that take more than a slot, and with others."""
+        others = {queue for queue in self.open_at(place) if self._may_have(queue, place)}
+        if self._strict:
+            ranked = self._in_order({*heavy, *others})
+            first = next((n for n, queue in enumerate(ranked) if queue in others), len(ranked))
+            return Counter(dict.fromkeys(ranked[: first + 1], starts))
+        weights = {queue.id: queue.weight for queue in self.queues if queue.id in {*heavy, *others}}
+        return Counter(self._shares.sequence(weights, starts))
+
+    def _may_have(self, queue: int, place: int) -> bool:
+        """May there be jobs of a queue that take just a slot?"""
+        levels = [int(level) for level in Priority]
+        return any(
+            (queue, pool, None) not in self._empty and any((queue, pool, level) not in self._empty for level in levels)
+            for pool in self.admission.light(place)
+        )
 
     def _in_order(self, queues: Iterable[int]) -> list[int]:
         """Strictly: as given, else by weight. Otherwise the order does not matter."""
@@ -87,7 +129,7 @@ class Appetite:
         rank = {queue.id: (given.get(queue.name, 0), -queue.weight, queue.id) for queue in self.queues}
         return sorted(queues, key=rank.__getitem__)
 
-    def _share_out(self, queues: Collection[int], pool: int, idle: int, spare: float) -> dict[int, int]:
+    def _share_out(self, queues: Collection[int], place: int, idle: int, spare: float) -> dict[int, int]:
         """How many starts each queue gets: one per idle slot in all, and more where jobs are known to be short."""
         weights = {queue.id: queue.weight for queue in self.queues if queue.id in queues}
         trusted = {queue: self._room.trusted(queue) for queue in weights}
@@ -98,7 +140,7 @@ class Appetite:
         shares: Counter[int] = Counter()
         for turn, queue in enumerate(self._shares.sequence(weights, most)):
             if turn >= idle:
-                if (queue, pool) not in self._gave:
+                if not any((queue, pool) in self._gave for pool in self.admission.light(place)):
                     continue  # nothing is known of it; it gets one look
                 spare -= self._room.cost(queue)
                 if spare < 0 or shares[queue] >= trusted[queue]:
@@ -106,11 +148,31 @@ class Appetite:
             shares[queue] += 1
         return shares
 
-    def _lanes(self, queue: int, pool: int, now: float) -> tuple[Lane, ...]:
+    def _lanes(self, queue: int, place: int, now: float) -> tuple[Lane, ...]:
         """The lines of a queue that may hold something."""
+        pools = self.admission.light(place)
+        if len(pools) > 1:
+            return self._mixed(queue, pools, now)
+        (pool,) = pools
         lanes = [Lane(queue, pool, run=self._run)]
         if self._run is None and (queue, pool) in self._gave and not self._ledger.is_sqlite:
             lanes = [Lane(queue, pool, level, self._floor((queue, pool, level), now)) for level in map(int, Priority)]
+        return tuple(lane for lane in lanes if lane[:3] not in self._empty)
+
+    def _mixed(self, queue: int, pools: Sequence[int], now: float) -> tuple[Lane, ...]:
+        """The same for jobs of several classes: by priority, and who is first changes with every claim."""
+        self._turn += 1
+        at = self._turn % len(pools)
+        turns = (*pools[at:], *pools[:at])
+        if self._run is not None:
+            lanes = [Lane(queue, pool, run=self._run) for pool in turns]
+        else:
+            lines = [(queue, pool, int(level)) for level in Priority for pool in turns]
+            lanes = [
+                Lane(*line, self._floor(line, now) if line[:2] in self._gave and not self._ledger.is_sqlite else 0)
+                for line in lines
+                if line not in self._empty
+            ]
         return tuple(lane for lane in lanes if lane[:3] not in self._empty)
 
     def _floor(self, key: tuple[int, int, int], now: float) -> int:
@@ -127,16 +189,18 @@ class Appetite:
     # ---- what came of it
 
     def took(self, taken: Taken, room: Mapping[int, int]) -> set[int]:
-        """Remembers what a claim showed; says which pools have more."""
+        """Remembers what a claim showed; says which places have more."""
+        if self.admission.classes:
+            self.admission.took(taken, self._heavy)
         self._empty.update(lane[:3] for lane in taken.empty)
-        gave = {(kind.queue_id, kind.pool) for kind in taken.kinds}
+        gave = {(kind.queue_id, kind.pool) for kind in taken.kinds if not self.admission.demand(kind.pool).heavy}
         dry = {(lane.queue_id, lane.pool) for lane in taken.empty if lane.priority in (None, Priority.LOW)}
         self._gave = (self._gave | gave) - dry
-        more = {pool for _, pool in gave - dry}
+        more = {self._room.place(*line) for line in gave - dry} if self._own else {pool % 2 for _, pool in gave - dry}
         self.look -= room.keys() - more
         if not self._strict:
             # Only queues that had work: the others get no credit for their idleness.
-            busy = {queue for queue, _ in self._gave | gave}
+            busy = {queue for queue, _ in self._gave | gave} | {kind.queue_id for kind in taken.kinds}
             weights = {queue.id: queue.weight for queue in self.queues if queue.id in busy}
             started = self._by_queue(taken)
             self._shares.charge(weights, {queue: n for queue, n in started.items() if queue in weights})

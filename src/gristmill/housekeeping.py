@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from gristmill.clock import SECOND
+from gristmill.demand import Demand
 from gristmill.errors import NotFound
 from gristmill.identity import gone, host
-from gristmill.ledger import again, bulk, chores, parts, queues, remove, stop, workers
+from gristmill.ledger import again, bulk, chores, names, parts, queues, remove, stop, workers
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx
@@ -27,23 +28,32 @@ _SWEEP_AGAIN = 15.0  # seconds until a stopped run is swept once more: for jobs 
 _STRAYS_EVERY = 30.0
 _ABANDONED = 5 * SECOND  # what somebody began on many jobs goes on here if nothing has happened to it for so long
 _AT_MOST = 0.5  # seconds of a worker's turn for the work of others
-_READY = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND pool = :pool LIMIT 1")
-_LEFT = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND NOT task_id {in strange} LIMIT 1")
+_READY = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND pool {in pools} LIMIT 1")
+_LEFT = Sql(
+    "SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool {in pools}"
+    " AND NOT task_id {in strange} LIMIT 1"
+)
 _DELAYED_LEFT = Sql(
-    "SELECT 1 FROM gm_job WHERE run_at IS NOT NULL AND queue_id {in ids} AND NOT task_id {in strange} LIMIT 1"
+    "SELECT 1 FROM gm_job WHERE run_at IS NOT NULL AND queue_id = :queue AND pool {in pools}"
+    " AND NOT task_id {in strange} LIMIT 1"
 )
 _COUNT_LEFT = Sql(
-    "SELECT queue_id, task_id, count(*) AS n FROM (SELECT queue_id, task_id FROM gm_job WHERE ready IS NOT NULL"
-    " AND queue_id {in ids} UNION ALL SELECT queue_id, task_id FROM gm_job WHERE run_at IS NOT NULL"
-    " AND queue_id {in same}) AS waiting GROUP BY queue_id, task_id"
+    "SELECT queue_id, task_id, pool, count(*) AS n FROM (SELECT queue_id, task_id, pool FROM gm_job WHERE ready IS NOT NULL"
+    " AND queue_id {in ids} UNION ALL SELECT queue_id, task_id, pool FROM gm_job WHERE run_at IS NOT NULL"
+    " AND queue_id {in same}) AS waiting GROUP BY queue_id, task_id, pool"
 )
+_CLASSES = Sql("SELECT 1 FROM gm_class LIMIT 1")
 
 
 _RUN_STATE = Sql("SELECT state, stop FROM gm_run WHERE id = :run")
 _LEFT_OF_RUN = Sql(
-    "SELECT DISTINCT queue_id, task_id, state FROM gm_job WHERE stage_id IN (SELECT id FROM gm_stage WHERE run_id = :run"
-    f" AND state <> {StageState.CLOSED:d}) AND state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d})"
+    "SELECT DISTINCT queue_id, task_id, pool, state FROM gm_job WHERE stage_id IN (SELECT id FROM gm_stage"
+    f" WHERE run_id = :run AND state <> {StageState.CLOSED:d}) AND state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d})"
 )
+
+
+Served = Mapping[int, Sequence[int]]  # pools, by queue
+Lacks = Callable[[int, int], list[str]]  # (queue, pool): what a worker would need for such jobs and has not
 
 
 class Seen(NamedTuple):
@@ -52,6 +62,7 @@ class Seen(NamedTuple):
     queues: list[QueueRow]
     to_cancel: list[int]  # of the jobs that this worker holds
     next_due: int | None  # microseconds until the next delayed job is
+    classes: dict[int, Demand]  # that are new
 
 
 class Housekeeping:
@@ -65,10 +76,12 @@ class Housekeeping:
         self._taken_over: set[int] = set()
         self._strays_at = 0.0
 
-    def tick(self, now: float, worker: int, held: Callable[[], set[int]], running: Collection[int]) -> Seen:
-        """`held`: all jobs in this worker's hands; `running`: those that have been there for a while."""
+    def tick(self, now: float, worker: int, held: Callable[[], set[int]], running: Collection[int], known: int = 0) -> Seen:
+        """`held`: all jobs in this worker's hands; `running`: those that have been there for a while; `known`: the last
+        class that it knows."""
         with self.ledger.reading() as tx:
             all_queues = queues.all_queues(tx)
+            classes = names.classes(tx, known)
             due = queues.next_due(tx)
             expired = workers.expired(tx)
             neighbours = [w for w in workers.on_host(tx, host()) if w[0] != worker]
@@ -98,7 +111,7 @@ class Housekeeping:
         self._go_on(orders, removals)
         if self.strays_possible or now >= self._strays_at:
             self._release_strays(worker, held(), now)
-        return Seen(all_queues, to_cancel, due)
+        return Seen(all_queues, to_cancel, due, classes)
 
     def _go_on(self, orders: Collection[int], removals: Sequence[int]) -> None:
         """What a command began and did not end: it was killed, or waits for a run to end."""
@@ -125,25 +138,25 @@ class Housekeeping:
         self.strays_possible = False
         self._strays_at = now + _STRAYS_EVERY
 
-    def work_waits(self, queues: Sequence[int], pool: int) -> bool:
-        """Is there a ready job of this pool?"""
+    def work_waits(self, queues: Sequence[int], pools: Sequence[int]) -> bool:
+        """Is there a ready job of these pools?"""
         with self.ledger.reading() as tx:
-            return tx.one(_READY, ids=list(queues), pool=pool) is not None
+            return tx.one(_READY, ids=list(queues), pools=list(pools)) is not None
 
-    def nothing_left(self, tx: Tx, ids: Sequence[int], drained: bool, strange: Collection[int]) -> bool:
-        """Nothing is ready in these queues, and, if asked, nothing is delayed and no run or job is being stopped.
+    def nothing_left(self, tx: Tx, served: Served, drained: bool, strange: Collection[int]) -> bool:
+        """Nothing is ready in these pools of queues, and, if asked, nothing is delayed and no run or job is being stopped.
 
         Jobs of `strange` tasks do not count: this worker could wait for ever, and still not run them.
         """
-        which = {"ids": list(ids), "strange": sorted(strange)}
-        if tx.one(_LEFT, **which) is not None:
+        which = [{"queue": queue, "pools": pools, "strange": sorted(strange)} for queue, pools in served.items()]
+        if any(tx.one(_LEFT, **one) is not None for one in which):
             return False
         if not drained:
             return True
         unfinished = stop.stopping_runs(tx) or parts.ending(tx) or chores.pending(tx)
-        return tx.one(_DELAYED_LEFT, **which) is None and not unfinished
+        return not unfinished and all(tx.one(_DELAYED_LEFT, **one) is None for one in which)
 
-    def run_is_over(self, tx: Tx, run: int, ids: Sequence[int], strange: Mapping[int, str]) -> bool:
+    def run_is_over(self, tx: Tx, run: int, served: Served, strange: Mapping[int, str]) -> bool:
         """It has ended; or all that is left of it is what this worker may not or cannot do, which is said."""
         row = tx.one(_RUN_STATE, run=run)
         if row is None or row.state in TERMINAL:
@@ -151,23 +164,28 @@ class Housekeeping:
         if row.stop is not None or run in chores.pending(tx):
             return False
         left = tx.all(_LEFT_OF_RUN, run=run)
-        if any(job.state == State.IN_PROGRESS or (job.queue_id in ids and job.task_id not in strange) for job in left):
+        here = [job for job in left if job.pool in served.get(job.queue_id, ()) and job.task_id not in strange]
+        if here or any(job.state == State.IN_PROGRESS for job in left):
             return False
-        log.warning("run %d is not over, but what is left of it is not done here: its queue is paused, or not served", run)
+        what = "its queue is paused, or not served, or it needs what this worker has not"
+        log.warning("run %d is not over, but what is left of it is not done here: %s", run, what)
         return True
 
-    def left_behind(self, tx: Tx, queues: Sequence[QueueRow], strange: Mapping[int, str]) -> list[str]:
-        """What stays queued although there is nothing left to do here, in words: paused queues and strange tasks."""
+    def left_behind(self, tx: Tx, queues: Sequence[QueueRow], strange: Mapping[int, str], lacks: Lacks) -> list[str]:
+        """What stays queued although there is nothing left to do here, in words: paused queues, strange tasks, and jobs
+        that need what this worker has not."""
         paused = {queue.id: queue.name for queue in queues if queue.paused}
-        if not paused and not strange:
+        if not paused and not strange and tx.one(_CLASSES) is None:
             return []
         ids = [queue.id for queue in queues]
         counts: Counter[str] = Counter()
-        for queue, task, number in tx.all(_COUNT_LEFT, ids=ids, same=ids):
+        for queue, task, pool, number in tx.all(_COUNT_LEFT, ids=ids, same=ids):
             if queue in paused:
                 counts[f"in queue {paused[queue]!r}, which is paused"] += number
             elif task in strange:
                 counts[f"of task {strange[task]!r}, which this application does not know"] += number
+            elif missing := lacks(queue, pool):
+                counts[f"for want of {' and '.join(missing)}"] += number
         return [f"left queued: {number} job{'' if number == 1 else 's'} {what}" for what, number in sorted(counts.items())]
 
 

@@ -260,8 +260,12 @@ class Worker:
     state: str
     queues: tuple[str, ...]
     slots: int
+    own_slots: dict[str, int]  # that queues have for themselves, beside these
+    labels: tuple[str, ...]
+    memory_mib: int  # for jobs that say how much they need
     version: str
     holding: int
+    doing: tuple[str, ...]  # the names of the tasks of some of these jobs, each once
     registered_at: datetime | None
     heartbeat_at: datetime | None
     lease_until: datetime | None
@@ -297,6 +301,32 @@ class Lock:
     object: int
     holder: LockUser
     waiters: tuple[LockUser, ...]  #: in their order
+
+
+@dataclass(frozen=True)
+class PlannedClass:
+    """Jobs of a queue that ask for the same, and how many of them a machine can run at once."""
+
+    queue: str
+    tasks: tuple[str, ...]
+    needs: tuple[str, ...]
+    cpu: int
+    memory_mib: int  # 0: they do not say
+    at_once: int  # 0: they do not fit
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """What this machine has, and the worker that makes use of it."""
+
+    cores: int
+    memory_mib: int
+    reserve_mib: int  # of it, for others
+    limited: str  # by what it has less than the hardware, in words
+    slots: int
+    classes: tuple[PlannedClass, ...]
+    labels: tuple[str, ...]  # that some jobs need
+    command: tuple[str, ...]
 
 
 @dataclass(frozen=True)

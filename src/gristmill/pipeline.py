@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 from gristmill.application import statements_of
 from gristmill.binding import Parameters
+from gristmill.demand import Labels, Memory, demands
 from gristmill.errors import Invalid, did_you_mean
 from gristmill.need import Need
 from gristmill.retention import Keep, rules
@@ -67,7 +68,9 @@ class Task(Generic[P, R]):
         queue: str = DEFAULT_QUEUE,
         timeout: float | None = None,
         retries: Retries | int = 0,
-        memory_mib: int | None = None,
+        needs: Labels = (),
+        cpu: int = 1,
+        memory: Memory = None,
         formerly: Sequence[str] = (),
         when: Callable[..., object] | None = None,
         within: float | None = None,
@@ -83,9 +86,11 @@ class Task(Generic[P, R]):
         self.queue = check_name(queue, "queue")
         self.timeout = check_timeout(timeout, f"task {name!r}")
         self.retries = retries if isinstance(retries, Retries) else Retries(retries)
-        self.memory_mib = memory_mib
+        self.demands = demands(needs, cpu, memory, f"task {name!r}")
         self.formerly = tuple(check_name(former, "former task") for former in formerly)
         self.is_async = inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn)
+        if self.is_async and cpu > 1:
+            raise Invalid(f"task {name!r} is async, and shares a process with others: it cannot have cpu={cpu}")
         self.streams = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
         self.parameters = Parameters(fn, f"task {name!r}")
         self.when = None if when is None else _condition(when, f"task {name!r}", "when=…")
@@ -103,12 +108,13 @@ class Task(Generic[P, R]):
 
     def spec(self, *, timeout: float | None = None, retries: Retries | None = None) -> dict[str, Any]:
         """What a worker must know to run a job of this task without importing it. Stored once, not per job."""
-        spec = {
+        spec: dict[str, Any] = {
             "timeout": self.timeout if timeout is None else timeout,
             "retries": (self.retries if retries is None else retries).to_json(),
-            "memory_mib": self.memory_mib,
             "async": self.is_async,
         }
+        if len(self.demands) > 1:
+            spec["memory"] = [demand.memory for demand in self.demands]
         return {**spec, "on_terminal": self.on_terminal} if self.on_terminal else spec
 
     @overload
@@ -124,7 +130,9 @@ class Task(Generic[P, R]):
         queue: str | None = None,
         timeout: float | None = None,
         retries: Retries | int = 0,
-        memory_mib: int | None = None,
+        needs: Labels = (),
+        cpu: int = 1,
+        memory: Memory = None,
         formerly: Sequence[str] = (),
     ) -> Callable[[Callable[Q, S]], Part[Q, S]]: ...
 
@@ -245,7 +253,9 @@ class Pipeline:
         queue: str = DEFAULT_QUEUE,
         timeout: float | None = None,
         retries: Retries | int = 0,
-        memory_mib: int | None = None,
+        needs: Labels = (),
+        cpu: int = 1,
+        memory: Memory = None,
         formerly: Sequence[str] = (),
         when: Callable[..., object] | None = None,
         within: float | None = None,
@@ -391,7 +401,9 @@ def task(
     queue: str = DEFAULT_QUEUE,
     timeout: float | None = None,
     retries: Retries | int = 0,
-    memory_mib: int | None = None,
+    needs: Labels = (),
+    cpu: int = 1,
+    memory: Memory = None,
     formerly: Sequence[str] = (),
     when: Callable[..., object] | None = None,
     within: float | None = None,

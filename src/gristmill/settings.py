@@ -35,6 +35,9 @@ class WorkerSettings:
     batch: int = 5000
     strict: bool = False
     memory_mib: int = 0
+    jobs_mib: int = 0
+    labels: tuple[str, ...] = ()
+    own_slots: tuple[str, ...] = ()
     recycle: int = 0
     keep_days: float = 0
     keep_audit_days: float = 0
@@ -45,8 +48,16 @@ class WorkerSettings:
             value = getattr(self, name)
             if not lowest <= value <= highest:
                 raise Invalid(f"setting {name!r} must be from {lowest:g} to {highest:g}, not {value!r}")
+        for own in self.own_slots:
+            queue, _, slots = own.partition("=")
+            if not queue or not slots.isdecimal() or not 1 <= int(slots) <= 1024:
+                raise Invalid(f"setting 'own_slots' wants QUEUE=N, N from 1 to 1024, not {own!r}")
         if self.poll * 3 > self.lease:
             raise Invalid(f"setting 'poll' ({self.poll:g} s) must be at most a third of 'lease' ({self.lease:g} s)")
+
+    def slots_of(self) -> dict[str, int]:
+        """The slots that queues have for themselves."""
+        return {queue: int(slots) for queue, _, slots in (own.partition("=") for own in self.own_slots)}
 
 
 _LIMITS: dict[str, tuple[float, float]] = {
@@ -59,6 +70,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "prefetch": (0, 10),
     "batch": (1, 10_000),
     "memory_mib": (0, 10**7),
+    "jobs_mib": (0, 10**8),
     "recycle": (0, 10**9),
     "keep_days": (0, 36_500),
     "keep_audit_days": (0, 36_500),
@@ -75,6 +87,9 @@ HELP: dict[str, str] = {
     "batch": "the most jobs in one claim for one child",
     "strict": "serve the queues strictly in the order given, instead of by weight",
     "memory_mib": "the most memory of one child; 0: no limit",
+    "jobs_mib": "memory for all jobs that declare theirs, together; 0: what this machine has, less a reserve",
+    "labels": "what this worker has, for jobs that need it: gpu, region=eu",
+    "own_slots": "slots that a queue has for itself, beside the others: QUEUE=N",
     "recycle": "replace a child after so many jobs; 0: never",
     "keep_days": "for how long `up` and `prune` keep ended runs and jobs whose code has no `keep=`; 0: for ever",
     "keep_audit_days": "for how long `up` and `prune` keep entries of the audit; 0: for ever",
@@ -94,11 +109,22 @@ def worker_settings(environ: Mapping[str, str] | None = None, **given: Any) -> W
         for n, t in names.items()
         if f"GRISTMILL_{n.upper()}" in environ
     }
-    values.update({n: v for n, v in given.items() if v is not None})
+    values.update({n: _several(v) if n in _SEVERAL else v for n, v in given.items() if v is not None})
     return WorkerSettings(**values)
 
 
+_SEVERAL = ("labels", "own_slots")
+
+
+def _several(value: Any) -> tuple[str, ...]:
+    """`a,b`, or a list of such."""
+    texts = [value] if isinstance(value, str) else value
+    return tuple(part.strip() for text in texts for part in str(text).split(",") if part.strip())
+
+
 def _parse(name: str, kind: str, text: str) -> Any:
+    if name in _SEVERAL:
+        return _several(text)
     try:
         if kind == "bool":
             return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}[text.lower()]

@@ -8,7 +8,6 @@ stops its children before the lease ends.
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import os
 import selectors
@@ -18,17 +17,20 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from gristmill.appetite import Appetite
 from gristmill.bookkeeping import say, write
 from gristmill.clock import SECOND, micros
+from gristmill.collecting import few_collections
 from gristmill.delivery.protocol import ALL, Bell, Delivery
+from gristmill.demand import labels_of
 from gristmill.errors import AppError, DatabaseError, NotYours, Unavailable
 from gristmill.execution.children import Child
 from gristmill.execution.crew import Crew
 from gristmill.execution.known import end_of, runs_of
-from gristmill.execution.room import SYNC
+from gristmill.execution.room import ASYNC, SYNC
 from gristmill.housekeeping import Housekeeping
 from gristmill.identity import born, host
 from gristmill.ledger import names, queues, workers
@@ -37,6 +39,7 @@ from gristmill.ledger.exchange import Batch
 from gristmill.ledger.finish import Outcome, Verdict, begin, begin_free, report_progress
 from gristmill.ledger.store import DELAYED, Ledger
 from gristmill.ledger.tx import Tx
+from gristmill.machine import machine
 from gristmill.settings import VERSION, WorkerSettings
 
 Until = Literal["idle", "drained"] | None
@@ -66,7 +69,7 @@ class Worker:
     ) -> None:
         self.ledger = ledger
         self.delivery = delivery
-        self.settings = settings
+        self.settings = settings = replace(settings, jobs_mib=settings.jobs_mib or machine().for_jobs)
         self.only = tuple(queues)
         self.tickers = [(0.0, ticker) for ticker in tickers]
         self.id = 0
@@ -82,6 +85,7 @@ class Worker:
         )
         self.only_run = run
         self.appetite = Appetite(ledger, self.crew.room, settings, queues, run)
+        self.crew.demand = self.appetite.admission.demand
         self.house = Housekeeping(ledger)
         self.stopping_since: float | None = None
         self._bell: Bell | None = None
@@ -107,7 +111,7 @@ class Worker:
     def run(self, until: Until = None) -> None:
         """Works until `stop()`, a signal, or (`until`) nothing is ready, or nothing is queued either; for one run, until
         that ends."""
-        with self._signals(), _few_collections():
+        with self._signals(), few_collections():
             try:
                 self._start()
                 while True:
@@ -148,6 +152,7 @@ class Worker:
         due += [self._offline_until] if self._offline_until > now else [self._beat_at, self._house_at]
         due += [self._report_at] if self.crew.progress else []
         due += [at for at in (self._gathered_at, self._held_back_at) if at]
+        due += [now] if self.appetite.admission.again else []
         due += [self._rest_until] if self.appetite.look and self._rest_until > now else []
         due += [self.stopping_since + self.settings.grace] if self.stopping_since is not None else []
         return max(0.0, min(due + self._tick_others(now)) - now)
@@ -219,9 +224,12 @@ class Worker:
 
     def _register(self) -> None:
         before = time.monotonic()
-        who = workers.Registration(host(), os.getpid(), born(os.getpid()) or "", self.only, self.settings.slots, VERSION)
+        has = (labels_of(self.settings.labels, "labels"), self.settings.slots_of(), self.settings.jobs_mib)
+        me = (host(), os.getpid(), born(os.getpid()) or "")
+        who = workers.Registration(*me, self.only, self.settings.slots, VERSION, *has)
         self.id = self.ledger.do(workers.register, who, micros(self.settings.lease))
         self.crew.begin(self.id)
+        self.appetite.admission.forget()
         self._house_at = 0.0
         self._begun, self._unbegun, self._strange = set(), set(), {}
         self._leased(before)
@@ -279,12 +287,14 @@ class Worker:
         if now < self._house_at:
             return
         self._house_at = now + self.settings.poll
-        self.appetite.look_again()
         if self._unbegun:
             self.ledger.do(begin, self.id, sorted(self._unbegun))
             self._unbegun = set()
-        seen = self.house.tick(now, self.id, self._in_hand, self.crew.long_held(now))
+        known = max(self.appetite.admission.classes, default=0)
+        seen = self.house.tick(now, self.id, self._in_hand, self.crew.long_held(now), known)
         self.appetite.see(seen.queues)
+        self.appetite.admission.learn(seen.classes)
+        self.appetite.look_again()
         self.crew.cancel(seen.to_cancel)
         if seen.next_due is not None:
             self._house_at = min(self._house_at, now + max(0.001, seen.next_due / SECOND))
@@ -305,6 +315,8 @@ class Worker:
         if self._pending.emissions:
             self.appetite.look_again()  # they will be there when this turn comes to take something
         wants, room = ([], {}) if resting else self.appetite.wants(now)
+        if self.appetite.admission.grow:
+            self.crew.grow_for(self.appetite.admission.grow)
         batch, later = (self._pending, Batch()) if resting else self._pending.split(self._emissions_now(now, room))
         if not wants and (not batch or self._may_gather(batch, now)):
             return
@@ -323,7 +335,7 @@ class Worker:
         Others wait while children run through what they hold in no time: a job that stands in line costs twice as much.
         The first of them waits 0.1 s at most.
         """
-        left = room.get(SYNC, 0)
+        left = sum(number for place, number in room.items() if place <= SYNC)
         for n, emission in enumerate(self._pending.emissions):
             left -= len(emission.items)
             if left < 0 and self.crew.room.keeps_up(len(emission.items)):
@@ -351,17 +363,18 @@ class Worker:
         self._begun |= runs_of(taken.kinds)
         jobs = self._turn_away(taken)
         self.crew.give(taken.claim, self.appetite.in_turn(jobs, taken.kinds), taken.kinds)
-        if SYNC in more:
-            self.crew.grow()
+        for place in more - {ASYNC}:
+            self.crew.grow(place)
         self._put_off(kind for kind in taken.kinds if kind.task_id in self._strange)
 
     def _grow(self) -> None:
-        """All children are busy: one more, if there may be and if there is work for it."""
-        if SYNC in self.appetite.look and not self.crew.room.idle(SYNC) and self.crew.may_grow and not self.crew.starting:
-            if self.house.work_waits(self.appetite.open_queues(), SYNC):
-                self.crew.grow()
-            else:
-                self.appetite.look.discard(SYNC)
+        """All children of a place are busy: one more, if there may be and if there is work for it."""
+        for place in self.appetite.look - {ASYNC}:
+            if not self.crew.room.idle(place) and self.crew.may_grow(place) and not self.crew.starting:
+                if self.house.work_waits(self.appetite.open_at(place), self.appetite.admission.light(place)):
+                    self.crew.grow(place)
+                else:
+                    self.appetite.look.discard(place)
 
     def _meet(self, tx: Tx, kinds: Collection[Kind]) -> None:
         """Reads what is not known yet about the tasks, runs and stages of jobs just taken; their runs have begun now."""
@@ -445,13 +458,18 @@ class Worker:
                 known = self.crew.tasks
                 strange = {t: name for t, name in names.tasks(tx) if known is not None and name not in known}
                 if self.only_run is not None:
-                    return self.house.run_is_over(tx, self.only_run, self.appetite.open_queues(), strange)
-                over = self.house.nothing_left(tx, self.appetite.open_queues(), until == "drained", strange)
-                for words in self.house.left_behind(tx, self.appetite.queues, strange) if over else ():
+                    return self.house.run_is_over(tx, self.only_run, self._served(), strange)
+                over = self.house.nothing_left(tx, self._served(), until == "drained", strange)
+                lacks = self.appetite.admission.lacks
+                for words in self.house.left_behind(tx, self.appetite.queues, strange, lacks) if over else ():
                     log.warning("%s", words)
                 return over
         except Unavailable:
             return False
+
+    def _served(self) -> dict[int, list[int]]:
+        """The pools of each open queue that this worker serves."""
+        return {queue: self.appetite.admission.pools(queue) for queue in self.appetite.open_queues()}
 
     def _finish(self) -> None:
         """Whatever happens, no child is left and nothing is held."""
@@ -479,16 +497,3 @@ class Worker:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _few_collections() -> Iterator[None]:
-    """Thousands of jobs pass through here, none of them in a cycle; to look for cycles took a sixth of the time."""
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(200_000, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()

@@ -183,7 +183,7 @@ async def async_crash(ctx: Context, folder: Path) -> None:
 # ---- memory
 
 
-@task(memory_mib=300)
+@task(memory="300MB")
 def eat_memory(ctx: Context) -> int:
     hoard = []
     while True:
@@ -195,7 +195,7 @@ def hoard(ctx: Context, mib: int) -> int:
     return len(bytearray(mib << 20))
 
 
-@task(memory_mib=200, retries=QUICK)
+@task(memory="200MB", retries=QUICK)
 def eat_shared_memory(ctx: Context, folder: Path) -> None:
     """Memory that no limit of the kernel stops, so the supervisor has to."""
     block = mmap.mmap(-1, 512 << 20)
@@ -204,7 +204,7 @@ def eat_shared_memory(ctx: Context, folder: Path) -> None:
     wait_for(folder / "never")
 
 
-@task(memory_mib=250, retries=QUICK)
+@task(memory="250MB", retries=QUICK)
 async def async_eat_memory(ctx: Context, folder: Path) -> None:
     mark(folder / "eating", f"{os.getpid()} {ctx.attempt}")
     if ctx.attempt == 1:

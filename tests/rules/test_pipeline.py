@@ -284,8 +284,8 @@ def test_the_parts_of_a_module_are_its_pipelines_and_tasks() -> None:
 
 
 def test_a_task_says_all_that_a_worker_must_know() -> None:
-    letter = task(name="mail", timeout=5, retries=Retries(2), memory_mib=64)(work)
+    letter = task(name="mail", timeout=5, retries=Retries(2), memory="64MB")(work)
     spec = letter.spec()
-    assert (spec["timeout"], spec["memory_mib"], spec["async"]) == (5.0, 64, False)
+    assert (spec["timeout"], letter.demands[0].memory, spec["async"]) == (5.0, 64, False)
     assert Retries.from_json(spec["retries"]).times == 2
     assert letter.spec(timeout=9, retries=Retries(7))["retries"]["times"] == 7

@@ -33,8 +33,8 @@ def test_a_given_value_wins_over_the_environment_and_that_over_the_default() -> 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_setting_can_come_from_the_environment(name: str) -> None:
     default = getattr(WorkerSettings(), name)
-    text = "yes" if isinstance(default, bool) else "5"
-    assert getattr(worker_settings({f"GRISTMILL_{name.upper()}": text}), name) == (True if text == "yes" else 5)
+    text, value = ("yes", True) if isinstance(default, bool) else ("a=5, b=6", ("a=5", "b=6")) if default == () else ("5", 5)
+    assert getattr(worker_settings({f"GRISTMILL_{name.upper()}": text}), name) == value
 
 
 @pytest.mark.parametrize(

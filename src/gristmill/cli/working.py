@@ -15,6 +15,7 @@ from gristmill.cli import show
 from gristmill.cli.app import Command, Place, pass_place
 from gristmill.cli.exits import AFTER_WAIT, FAILED, OK
 from gristmill.cli.values import duration, number
+from gristmill.demand import size
 
 if TYPE_CHECKING:
     from gristmill.model import Run
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gristmill.cli")
 
-_slots = click.option("-n", "slots", type=number(1, 1024), metavar="N", help="Jobs at once (default: one per core).")
+_slots = click.option(
+    "-n", "slots", multiple=True, metavar="[QUEUE=]N", help="Jobs at once (default: one per core); of a QUEUE, for itself."
+)
+_labels = click.option("--label", "labels", multiple=True, metavar="LABEL", help="It has what jobs need: gpu, region=eu.")
+_memory = click.option("--memory", metavar="SIZE", help="For jobs that declare theirs (default: of this machine), as 8GB.")
 _grace = click.option(
     "--grace", type=duration, metavar="DURATION", help="How long running jobs may go on after SIGTERM (default: 30)."
 )
@@ -30,14 +35,16 @@ _grace = click.option(
 
 @click.command(cls=Command, needs_app=True, short_help="Run a worker for all queues, the reconciler and retention.")
 @_slots
+@_labels
+@_memory
 @_grace
 @pass_place
-def up(place: Place, slots: int | None, grace: float | None) -> None:
+def up(place: Place, slots: tuple[str, ...], labels: tuple[str, ...], memory: str | None, grace: float | None) -> None:
     """Run everything for this machine: a worker for all queues, the reconciler and retention."""
     app = place.registry()
     log_to_stderr()
     with place.open(app) as mill:
-        worker = mill.worker(tickers=[mill.pruner().tick], slots=slots, grace=grace)
+        worker = mill.worker(tickers=[mill.pruner().tick], **_machine(slots, labels, memory), grace=grace)
         with beside(mill.reconciler().loop):
             _run(worker, place, "worker for all queues, reconciler and retention")
 
@@ -46,6 +53,8 @@ def up(place: Place, slots: int | None, grace: float | None) -> None:
 @click.option("-q", "--queue", "queues", multiple=True, metavar="QUEUE", help="Only this queue; repeat it for more.")
 @click.option("--run", type=number(), metavar="RUN", help="Only jobs of this run, until it ends; exits as start --wait.")
 @_slots
+@_labels
+@_memory
 @click.option("--burst", is_flag=True, help="End when nothing is ready.")
 @click.option("--drain", is_flag=True, help="End when nothing is queued either, delayed and retrying jobs included.")
 @click.option("--strict", is_flag=True, help="Serve the queues in the order given, not by weight.")
@@ -55,7 +64,9 @@ def work(
     place: Place,
     queues: tuple[str, ...],
     run: int | None,
-    slots: int | None,
+    slots: tuple[str, ...],
+    labels: tuple[str, ...],
+    memory: str | None,
     burst: bool,
     drain: bool,
     strict: bool,
@@ -72,11 +83,28 @@ def work(
         if run is not None and (ended := mill.run(run)).terminal:
             show.note(f"run {run} is {ended.state} already: there is nothing to do; run retry {run} runs items of it again")
             return OK
-        worker = mill.worker(run=run, queues=queues, slots=slots, strict=strict or None, grace=grace)
+        has = _machine(slots, labels, memory)
+        worker = mill.worker(run=run, queues=queues, **has, strict=strict or None, grace=grace)
         what = f"worker for {', '.join(queues)}" if queues else "worker for all queues"
         what = f"{what} of run {run}" if run is not None else what
         _run(worker, place, what, "idle" if burst else "drained" if drain else None)
         return OK if run is None else _end_of(mill.run(run))
+
+
+def _machine(slots: tuple[str, ...], labels: tuple[str, ...], memory: str | None) -> dict[str, Any]:
+    """What a worker has, as settings; what was not said is left out."""
+    whole = [text for text in slots if "=" not in text]
+    if len(whole) > 1:
+        raise click.UsageError(f"-n {' -n '.join(whole)}: give one number for all queues, and -n QUEUE=N for one of them")
+    own = [text for text in slots if "=" in text]
+    for text in own:
+        number(1, 1024)(text.partition("=")[2])
+    return {
+        "slots": number(1, 1024)(whole[0]) if whole else None,
+        "own_slots": own or None,
+        "labels": labels or None,
+        "jobs_mib": None if memory is None else size(memory, "--memory"),
+    }
 
 
 def _end_of(run: Run) -> int:
@@ -101,7 +129,9 @@ def beside(loop: Callable[[threading.Event], None]) -> Iterator[None]:
 def _run(worker: Worker, place: Place, what: str, until: Until = None) -> None:
     """One line says what runs and how to stop it."""
     stop = "ends when there is nothing left to do" if until else "Ctrl-C stops it"
-    log.info("%s, %s, on %s; %s", what, show.plural(worker.settings.slots, "slot"), place.shown(), stop)
+    slots = ", ".join([show.plural(worker.settings.slots, "slot"), *worker.settings.own_slots])
+    has = f" with {', '.join(worker.settings.labels)}" if worker.settings.labels else ""
+    log.info("%s%s, %s, on %s; %s", what, has, slots, place.shown(), stop)
     worker.run(until)
     log.info("stopped")
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -17,10 +18,12 @@ import psutil
 
 from gristmill.execution.child import LOG_LIMIT
 from gristmill.execution.frames import Unpacker, pack
+from gristmill.execution.known import end_of
 from gristmill.execution.run import clean
 from gristmill.execution.status import Status, make_file
 from gristmill.ledger.claim import Claimed
-from gristmill.ledger.finish import Verdict
+from gristmill.ledger.finish import Outcome, Verdict
+from gristmill.machine import kernel_kills
 
 _CAPTURE_LIMIT = 64 << 20  # bytes of output on disk before it is cut: a job that prints for ever must not fill it
 
@@ -39,8 +42,13 @@ class LockWait(NamedTuple):
 class Child:
     """A process, its socket, its shared status and its captured output."""
 
-    def __init__(self, setup: dict[str, Any], lease_deadline: float) -> None:
+    def __init__(self, setup: dict[str, Any], lease_deadline: float, place: int = 0) -> None:
         self.is_async: bool = setup["async"]
+        self.place = place
+        self.kept = False  # nothing more is given to it, so that there will be room for a job that takes more than a slot
+        self.heavy = False  # it has such a job
+        self.limited = False  # some job in its hands says how much memory it may use
+        self.kills = kernel_kills()
         self.held: dict[int, Held] = {}  # in the order in which they were given
         self.cancelling: dict[int, float] = {}  # job: when to kill, if it has not ended by then
         self.lock_waits: dict[int, LockWait] = {}  # of jobs that have waited for a lock
@@ -135,6 +143,12 @@ class Child:
         job, started = self.status.current()
         return (job, started) if job in self.held else None
 
+    def mib(self) -> int:
+        """The memory that its process uses."""
+        with contextlib.suppress(psutil.Error):
+            return int(psutil.Process(self.process.pid).memory_info().rss) >> 20
+        return 0
+
     def output(self) -> str | None:
         """The end of what it printed."""
         with contextlib.suppress(OSError):
@@ -185,9 +199,16 @@ class Child:
         if code < 0:
             with contextlib.suppress(ValueError):
                 name = signal.Signals(-code).name
+                if -code == signal.SIGKILL and self.starved:
+                    return "the kernel ended its process, since the machine, or its control group, was out of memory"
                 hint = " (out of memory, perhaps)" if -code == signal.SIGKILL else ""
                 return f"its process was ended by {name}{hint}"
         return f"its process ended with exit code {code}"
+
+    @property
+    def starved(self) -> bool:
+        """Did the kernel end it for want of memory? It counts whom it ends so, and nothing else is known about it."""
+        return self.process.returncode == -signal.SIGKILL and self.kills is not None and kernel_kills() != self.kills
 
     def close(self) -> None:
         self.kill()
@@ -195,3 +216,21 @@ class Child:
         self._link.close()
         self.status.close()
         os.close(self._output)
+
+
+def fate(
+    child: Child, held: Held, doomed: Doom | None, current: tuple[int, float] | None, how: str, log: str | None
+) -> Outcome:
+    """What the death of its process means for one job."""
+    job, _, given = held
+    began = current[1] if current else given
+    released = end_of(job, Verdict.RELEASED)
+    blamed = released._replace(ran=int((time.monotonic() - began) * 1e6), log=log, alone=child.is_async)
+    if doomed is not None:
+        culprit, verdict, reason = doomed
+        if job.id == culprit:
+            return blamed._replace(verdict=verdict, reason=reason)
+        return released._replace(alone=culprit is None and verdict is Verdict.MEMORY)
+    if (current is not None and job.id == current[0]) or (child.is_async and len(child.held) == 1):
+        return blamed._replace(verdict=Verdict.MEMORY if child.starved else Verdict.CRASH, reason=how)
+    return released._replace(alone=child.is_async)  # an event loop's jobs are all suspects

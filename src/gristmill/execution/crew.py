@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 import orjson
-import psutil
 from orjson import Fragment
 
+from gristmill.demand import NOTHING, Demand
 from gristmill.execution.child import LEASE_OVER, LOCK_LOST
-from gristmill.execution.children import Child, Doom, Held
+from gristmill.execution.children import Child, Held, fate
 from gristmill.execution.known import Knowledge, end_of, outcome_of, runs_of, stages_of
 from gristmill.execution.room import ASYNC, STUCK, SYNC, Room
 from gristmill.execution.run import WRITTEN, Report
@@ -27,6 +27,7 @@ from gristmill.settings import WorkerSettings
 _ASYNC_GRACE = 2.0  # seconds that a cancelled coroutine gets before its whole process is killed
 _MEMORY_EVERY = 0.25
 _A_WHILE = 0.2
+_KEPT_MIB = 256  # memory that a process may keep when the job is over that it was for
 _SUSPECT_WAITS = 1.0  # seconds until a suspect of a crash is claimed again, when all processes for such are taken
 
 
@@ -36,6 +37,7 @@ class Crew:
     def __init__(self, setup: Mapping[str, Any], settings: WorkerSettings) -> None:
         self._setup = dict(setup)
         self._settings = settings
+        self.demand: Callable[[int], Demand] = lambda pool: NOTHING  # what jobs of a pool ask for
         self.children: list[Child] = []
         self.known = Knowledge()
         self.room = Room(self.children, settings)
@@ -86,42 +88,68 @@ class Crew:
 
     # ---- giving
 
-    def grow(self) -> None:
+    def grow(self, place: int = SYNC) -> None:
         """One more child for plain functions, if there may be."""
-        if self.may_grow:
-            self._spawn(False)
+        if self.may_grow(place):
+            self._spawn(place)
 
-    @property
-    def may_grow(self) -> bool:
-        return sum(1 for c in self.children if not c.is_async and not c.retiring) < self._settings.slots
+    def may_grow(self, place: int) -> bool:
+        return len(self.room.of(place)) < self.room.slots(place) - self.room.held_back.get(place, 0)
+
+    def grow_for(self, places: Iterable[int]) -> None:
+        """The same for a job that takes more than a slot, which room is kept for."""
+        for place in places:
+            if len(self.room.of(place)) < self.room.slots(place) and all(child.ready for child in self.room.of(place)):
+                self._spawn(place)
 
     @property
     def starting(self) -> bool:
         return any(not child.ready for child in self.children)
 
-    def _spawn(self, is_async: bool) -> Child:
-        child = Child({**self._setup, "async": is_async}, self.lease_deadline)
+    def _spawn(self, place: int) -> Child:
+        child = Child({**self._setup, "async": place == ASYNC}, self.lease_deadline, place)
         self.children.append(child)
         return child
 
     def give(self, claim: int, jobs: Sequence[Claimed], kinds: Iterable[Kind]) -> None:
         """Deals claimed jobs out to the children."""
         now = time.monotonic()
-        mixed = any(kind.pool == ASYNC for kind in kinds)
-        plain = [job for job in jobs if job.kind.pool == SYNC] if mixed else jobs
-        free = self.room.free(SYNC)
-        shares = self.room.deal(plain, free)
+        places = {(kind.queue_id, kind.pool): self.room.place(kind.queue_id, kind.pool) for kind in kinds}
+        heavy = {line for line, place in places.items() if place != ASYNC and self.demand(line[1]).heavy}
+        if heavy:
+            self._give_heavy(claim, [job for job in jobs if job.kind[4:] in heavy], now)
+            jobs = [job for job in jobs if job.kind[4:] not in heavy]
+        wanted = {place for line, place in places.items() if line not in heavy}
+        for place in sorted(wanted):
+            some = jobs if len(wanted) == 1 else [job for job in jobs if places[job.kind[4:]] == place]
+            if place == ASYNC:
+                self._give_async(claim, some, now)
+            else:
+                self._give_plain(claim, some, place, now)
+
+    def _give_plain(self, claim: int, jobs: Sequence[Claimed], place: int, now: float) -> None:
+        free = self.room.free(place)
+        shares = self.room.deal(jobs, free)
         for child, share in zip(free, shares, strict=True):
             self._hand(child, share, claim, now)
-        self._release(claim, plain[sum(map(len, shares)) :])
-        if mixed:
-            self._give_async(claim, [job for job in jobs if job.kind.pool == ASYNC], now)
+        self._release(claim, jobs[sum(map(len, shares)) :])
+
+    def _give_heavy(self, claim: int, jobs: Sequence[Claimed], now: float) -> None:
+        """Each to a child that has nothing else."""
+        for job in jobs:
+            empty = self.room.empty(self.room.place(job.kind.queue_id, job.kind.pool))
+            if empty:
+                child = min(empty, key=lambda child: not child.kept)
+                child.heavy, child.kept = True, False
+                self._hand(child, [job], claim, now)
+            else:
+                self._release(claim, [job])
 
     def _give_async(self, claim: int, jobs: Sequence[Claimed], now: float) -> None:
         together = [job for job in jobs if not job.kind.alone]
         if together:
             shared = [c for c in self.children if c.is_async and not c.alone and not c.retiring]
-            self._hand(shared[0] if shared else self._spawn(True), together, claim, now)
+            self._hand(shared[0] if shared else self._spawn(ASYNC), together, claim, now)
         for job in jobs:
             if job.kind.alone:
                 self._give_alone(claim, job, now)
@@ -131,7 +159,7 @@ class Crew:
         if sum(1 for child in self.children if child.alone) >= self._settings.slots:
             self._end(claim, end_of(job, Verdict.LATER, delay=_SUSPECT_WAITS, alone=True))
             return
-        child = self._spawn(True)
+        child = self._spawn(ASYNC)
         child.alone = True
         self._hand(child, [job], claim, now)
 
@@ -144,12 +172,13 @@ class Crew:
         child.held.update({job.id: (job, claim, now) for job in jobs})
         child.queues.update(kind.queue_id for kind in kinds)
         child.unique = child.unique or any(kind.unique_scope is not None for kind in kinds)
+        child.limited = child.limited or any(self.demand(kind.pool).memory for kind in kinds)
         child.send(["jobs", *self._new_origins(child, kinds), [self._told(kind) for kind in kinds], rows])
 
     def _told(self, kind: Kind) -> tuple[Any, ...]:
         """What a child must know about jobs of a kind."""
         task = self.known.tasks[kind.task_id]
-        return (task.name, task.spec["timeout"], task.spec["memory_mib"], *kind.origin)
+        return (task.name, task.spec["timeout"], self.demand(kind.pool).memory or None, *kind.origin)
 
     def _new_origins(self, child: Child, kinds: Iterable[Kind]) -> tuple[list[Any], list[Any]]:
         """Runs and stages that this child has not heard of."""
@@ -244,6 +273,10 @@ class Crew:
         child.recalled = child.recalled and bool(child.held)
         if child.alone and not child.held:
             self._retire(child)
+        if (child.heavy or child.limited) and not child.held:
+            if not child.is_async and child.mib() > _KEPT_MIB:
+                self._retire(child)  # what a big job leaves behind in its process is not there for others
+            child.heavy = child.limited = False
 
     def _outcome(self, held: Held, report: Report) -> Outcome:
         outcome = outcome_of(report, held[0])
@@ -317,7 +350,7 @@ class Crew:
                 child.bound_output()
             if self._settings.recycle and child.finished >= self._settings.recycle and not child.held:
                 self._retire(child)
-        if self._settings.memory_mib or self.known.limited:
+        if self._settings.memory_mib or any(child.limited for child in self.children):
             due.append(self._memory_at)
         return max(0.0, min(due) - now)
 
@@ -388,19 +421,16 @@ class Crew:
         return f"it was stopped at its time limit of {self._timeout(held):g} s"
 
     def _memory_limit(self, child: Child) -> int:
-        limits = [memory for held in child.held.values() if (memory := self._spec(held)["memory_mib"])]
+        limits = []
+        if child.limited:
+            limits += [memory for held in child.held.values() if (memory := self.demand(held[0].kind.pool).memory)]
         if self._settings.memory_mib:
             limits.append(self._settings.memory_mib)
         return min(limits, default=0)
 
     def _check_memory(self, child: Child) -> None:
-        limit = self._memory_limit(child) if self._settings.memory_mib or self.known.limited else 0
-        if not limit:
-            return
-        try:
-            used = psutil.Process(child.process.pid).memory_info().rss >> 20
-        except psutil.Error:
-            return
+        limit = self._memory_limit(child)
+        used = child.mib() if limit else 0
         if used > limit:
             current = child.current()
             job = current[0] if current else (next(iter(child.held)) if len(child.held) == 1 else None)
@@ -444,27 +474,9 @@ class Crew:
         if child.process.returncode in (LEASE_OVER, LOCK_LOST):
             doomed = doomed or (None, Verdict.RELEASED, "")
         for held in child.held.values():
-            self._end(held[1], self._fate(child, held, doomed, current, how, log))
+            self._end(held[1], fate(child, held, doomed, current, how, log))
         child.held = {}
         child.close()
-
-    @staticmethod
-    def _fate(
-        child: Child, held: Held, doomed: Doom | None, current: tuple[int, float] | None, how: str, log: str | None
-    ) -> Outcome:
-        """What the death of its process means for one job."""
-        job, _, given = held
-        began = current[1] if current else given
-        released = end_of(job, Verdict.RELEASED)
-        blamed = released._replace(ran=int((time.monotonic() - began) * 1e6), log=log, alone=child.is_async)
-        if doomed is not None:
-            culprit, verdict, reason = doomed
-            if job.id == culprit:
-                return blamed._replace(verdict=verdict, reason=reason)
-            return released._replace(alone=culprit is None and verdict is Verdict.MEMORY)
-        if (current is not None and job.id == current[0]) or (child.is_async and len(child.held) == 1):
-            return blamed._replace(verdict=Verdict.CRASH, reason=how)
-        return released._replace(alone=child.is_async)  # an event loop's jobs are all suspects
 
     def kill_all(self) -> None:
         """Ends every child; what they held goes back unspent."""

@@ -47,11 +47,6 @@ class Knowledge:
         if runs:
             self.runs.update(read.run_infos(tx, runs))
 
-    @property
-    def limited(self) -> bool:
-        """Does any task limit its memory?"""
-        return any(task.spec["memory_mib"] for task in self.tasks.values())
-
 
 def end_of(job: Claimed, verdict: Verdict, **details: Any) -> Outcome:
     """What becomes of a job that is in our hands, whatever its function says."""

@@ -41,8 +41,8 @@ class Parts(Generic[R]):
         ledger = ctx._open()
         wanted = part_of(ctx, part)
         spec = orjson.dumps(wanted.spec()).decode()
-        how = (wanted.name, wanted.formerly, spec, wanted.queue, int(wanted.is_async))
-        kind: PartKind = ledger_parts.kind_of(ledger, *how)
+        pool = ledger_parts.pool_beside(ledger, ctx.job, wanted.demands, wanted.is_async)
+        kind: PartKind = ledger_parts.kind_of(ledger, wanted.name, wanted.formerly, spec, wanted.queue, pool)
         try:
             for batch in batches(rows(wanted, items, ctx._common.run_args)):
                 ledger.do(ledger_parts.hand_over, ctx._worker(), ctx.job, ctx.attempt, kind, batch)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gristmill.execution.children import Child
 from gristmill.ledger.claim import Claimed
 from gristmill.settings import WorkerSettings
 
-SYNC, ASYNC = 0, 1  # pools: the kinds of children
+# Places where jobs run: children for plain functions, and event loops. A queue with slots of its own has a place of its
+# own: its number, below zero. The kind of child is the last bit of a job's pool.
+SYNC, ASYNC = 0, 1
 STUCK = 0.1  # seconds that jobs may wait behind one that takes longer than was thought
 _MOST_BYTES = 1 << 20  # of arguments that a child is given in advance
 _MOMENT = 0.01  # seconds in which children must be able to do a batch of items, for it to wait for them
@@ -40,27 +42,64 @@ class Room:
     """The children as places for jobs."""
 
     def __init__(self, children: Sequence[Child], settings: WorkerSettings) -> None:
-        self._children = children
+        self.children = children
         self._settings = settings
         self.has_async: bool | None = None  # has the application async functions? None until a child has loaded it
         self.turn_takes = 0.0  # seconds that the worker's turns took lately
+        self.own: dict[int, int] = {}  # slots of its own, by queue
+        self.held_back: Mapping[int, int] = {}  # slots of a place that are not for jobs which take just one
         self._paces: dict[int, Pace] = {}
 
-    def idle(self, pool: int) -> int:
+    def place(self, queue: int, pool: int) -> int:
+        return ASYNC if pool % 2 else -queue if queue in self.own else SYNC
+
+    def slots(self, place: int) -> int:
+        return self.own[-place] if place < 0 else self._settings.slots
+
+    def of(self, place: int) -> list[Child]:
+        """The children of a place that will have more to do."""
+        return [child for child in self.children if child.place == place and not child.retiring]
+
+    def busy(self, place: int) -> int:
+        return sum(1 for child in self.of(place) if child.held)
+
+    def empty(self, place: int) -> list[Child]:
+        """Those that can be given a job that takes more than a slot."""
+        return [
+            child
+            for child in self.of(place)
+            if child.ready and not child.held and not child.doomed and not child.recalled and self.jobs_left(child) > 0
+        ]
+
+    def keep(self, slots: Mapping[int, int]) -> None:
+        """Holds so many slots of each place back: of those without a child, then of children that are idle, or soon are."""
+        self.held_back = slots
+        for child in self.children:
+            if child.kept and not slots.get(child.place):
+                child.kept = False
+        for place, number in slots.items():
+            children = sorted(
+                (child for child in self.of(place) if not child.heavy), key=lambda child: (not child.kept, len(child.held))
+            )
+            number -= max(0, self.slots(place) - len(self.of(place)))
+            for n, child in enumerate(children):
+                child.kept = n < number
+
+    def idle(self, place: int) -> int:
         """How many jobs can start at once."""
-        if pool == SYNC:
-            return sum(1 for child in self.free(SYNC) if not child.held)
+        if place != ASYNC:
+            return sum(1 for child in self.free(place) if not child.held)
         free = self.free(ASYNC)
         if not self.has_async:
             return 0
-        if not free and not any(c.is_async and not c.alone for c in self._children):
+        if not free and not any(c.is_async and not c.alone for c in self.children):
             return 1  # the first one makes the child
         return sum(min(self._settings.async_slots - len(child.held), self.jobs_left(child)) for child in free)
 
-    def spare_seconds(self) -> float:
+    def spare_seconds(self, place: int) -> float:
         """How much estimated work the plain children could hold in advance; 0 while none runs low."""
         depth = self._depth
-        loads = [self.load(child) for child in self.free(SYNC)]
+        loads = [self.load(child) for child in self.free(place)]
         return sum(max(0.0, depth - load) for load in loads) if any(load < depth / 2 for load in loads) else 0.0
 
     @property
@@ -80,19 +119,21 @@ class Room:
         if pace is None:
             return 0
         each = min(self._settings.batch, int(_MOST_BYTES / max(pace.size, 1.0)) + 1)
-        room = sum(min(max(0, each - len(child.held)), self.jobs_left(child)) for child in self.free(SYNC))
+        free = self.free(self.place(queue, SYNC))
+        room = sum(min(max(0, each - len(child.held)), self.jobs_left(child)) for child in free)
         return min(room, _MISTRUST * pace.seen)
 
-    def free(self, pool: int) -> list[Child]:
+    def free(self, place: int) -> list[Child]:
+        """The children of a place that may be given (more) jobs."""
         return [
             child
-            for child in self._children
+            for child in self.children
             if child.ready
-            and child.is_async == (pool == ASYNC)
-            and not (child.retiring or child.alone or child.recalled or child.doomed)
-            and len(child.held) < (self._settings.batch if pool == SYNC else self._settings.async_slots)
+            and child.place == place
+            and not (child.retiring or child.alone or child.recalled or child.doomed or child.kept or child.heavy)
+            and len(child.held) < (self._settings.batch if place != ASYNC else self._settings.async_slots)
             and self.jobs_left(child) > 0
-            and not (pool == SYNC and self._busy(child))
+            and not (place != ASYNC and self._busy(child))
         ]
 
     def _busy(self, child: Child) -> bool:

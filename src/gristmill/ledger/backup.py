@@ -36,7 +36,7 @@ from gristmill.settings import VERSION
 _PAGE = 1 << 20
 _EPOCHS_BEGIN = 1_767_225_600  # 2026: epochs count its seconds, so that no worker's number was ever given out before
 _NUMBERED = [table.name for table in metadata.sorted_tables if table.autoincrement_column is not None]
-_NAMES = {"gm_queue": "id, name, weight, paused", "gm_task": "id, name, spec"}
+_NAMES = {"gm_queue": "id, name, weight, paused", "gm_task": "id, name, spec", "gm_class": "id, demand"}
 _COUNTED = ("gm_subject", "gm_run", "gm_job")
 _ABOUT = "gm_backup"
 _TABLES = Sql("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'")
@@ -330,7 +330,7 @@ Names = Mapping[str, Sequence[Sequence[Any]]]
 
 
 def _kept(existing: Names, own: Names) -> dict[str, list[Sequence[Any]]]:
-    """Queues and tasks that came after the backup. Applications that run on know them by number, and they stay.
+    """Queues, tasks and classes that came after the backup. Applications that run on know them by number, and they stay.
 
     If the numbers mean something else in the backup, it is of another ledger: then nothing is kept.
     """

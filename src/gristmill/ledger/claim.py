@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
@@ -30,11 +29,14 @@ class Lane(NamedTuple):
 
 
 class Want(NamedTuple):
-    """Up to `most` jobs from these lanes of one pool, in this order."""
+    """Up to `most` jobs from these lanes, in this order, for one place: where they run, and which has only so much room."""
 
-    pool: int
+    place: int
     most: int
     lanes: tuple[Lane, ...]
+
+
+_NONE = Want(-1, 0, ())
 
 
 class Origin(NamedTuple):
@@ -119,6 +121,11 @@ _IN_FRONT = (
     " LIMIT :most) AS line"
 )
 _IN_FRONT_OF = {which: Sql(_IN_FRONT % which) for which in _CLAIM}
+_HEAD = (
+    "SELECT priority, ready FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
+    " ORDER BY priority, ready LIMIT 1"
+)
+_HEAD_OF = {which: Sql(_HEAD % which) for which in _CLAIM}
 _OPEN = Sql("SELECT NOT paused FROM gm_queue WHERE id = :queue")
 FREE_KEYS = Sql("UPDATE gm_job SET unique_key = NULL WHERE id {in ids}")
 _REMEMBER = Sql("INSERT INTO gm_claim (worker_id, jobs) VALUES (:worker, :jobs) RETURNING id")
@@ -129,7 +136,7 @@ _FLOOR = Sql(
 
 
 def claim(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int]) -> Taken:
-    """Takes ready jobs, want by want, but no more of a pool than there is room for in all."""
+    """Takes ready jobs, want by want, but no more for a place than it has room for in all."""
     hold(tx, worker, leased=True)
     return take(tx, worker, wants, room)
 
@@ -139,12 +146,13 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], st
     left = dict(room)
     jobs: list[Claimed] = []
     kinds: set[Kind] = {job.kind for job in started}
-    had = Counter(job.kind.pool for job in started)  # from the first want of their pool
+    # New jobs that start at once are all of one line, and from the first want of their place.
+    had = {_first(wants, started[0].kind.queue_id, started[0].kind.pool).place: len(started)} if started else {}
     empty: list[Lane] = []
     for want in wants:
-        got = had.pop(want.pool, 0)
-        left[want.pool] -= got
-        most = min(want.most - got, left[want.pool])
+        got = had.pop(want.place, 0)
+        left[want.place] -= got
+        most = min(want.most - got, left[want.place])
         for lane in want.lanes:
             if most <= 0:
                 break
@@ -154,7 +162,7 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], st
             if len(rows) < most:
                 empty.append(lane)
             most -= len(rows)
-            left[want.pool] -= len(rows)
+            left[want.place] -= len(rows)
             jobs += _sorted_out(rows, lane, kinds)
     jobs += started
     if not jobs:
@@ -167,13 +175,21 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], st
 
 def may_start(tx: Tx, wants: Sequence[Want], room: Mapping[int, int], queue: int, pool: int) -> int:
     """How many new jobs of a queue may start without standing in line: if it is next, and all in front will start too."""
-    first = next((want for want in wants if want.pool == pool), None)
-    if first is None or first.lanes[0].queue_id != queue or not tx.value(_OPEN, queue=queue):
+    first = _first(wants, queue, pool)
+    if first is _NONE or not tx.value(_OPEN, queue=queue):
         return 0
-    most = min(first.most, room[pool])
+    most = min(first.most, room[first.place])
     for lane in first.lanes:
         most -= tx.value(_IN_FRONT_OF[_which(lane)], most=most, **_where(lane))
     return most
+
+
+def _first(wants: Sequence[Want], queue: int, pool: int) -> Want:
+    """The first want of the place that such jobs run at, if they come first there."""
+    firsts: dict[int, Want] = {}
+    for want in wants:
+        firsts.setdefault(want.place, want)
+    return next((want for want in firsts.values() if want.lanes[0][:2] == (queue, pool)), _NONE)
 
 
 def _next(tx: Tx, worker: int, lane: Lane, most: int) -> list[tuple[Any, ...]]:
@@ -208,6 +224,13 @@ def find_floor(tx: Tx, lane: Lane) -> int:
     """Just below the first entry of a lane that is still there, looking from its old floor on."""
     first = tx.value(_FLOOR, **_where(lane))
     return lane.floor if first is None else int(first) - 1
+
+
+def find_head(tx: Tx, lane: Lane) -> tuple[int, int] | None:
+    """(priority, ready) of the first job of a lane; None: it has none."""
+    for row in tx.tuples(_HEAD_OF[_which(lane)], **_where(lane)):
+        return row[0], row[1]
+    return None
 
 
 def _which(lane: Lane) -> str:

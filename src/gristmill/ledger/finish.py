@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 import orjson
 
 from gristmill.clock import micros
+from gristmill.demand import NOTHING, class_of, shown
 from gristmill.fingerprint import fingerprint
-from gristmill.ledger import applied, flow, parents
+from gristmill.ledger import applied, flow, names, parents
 from gristmill.ledger.applied import Guard
 from gristmill.ledger.claim import FREE_KEYS, PART_OF, Origin
 from gristmill.ledger.done import remember
@@ -25,7 +26,7 @@ from gristmill.ledger.hold import hold
 from gristmill.ledger.moment import Ended, moment
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
-from gristmill.retry import Failure, Retries, delay_after
+from gristmill.retry import Failure, Retries, delay_after, error_name
 from gristmill.states import State
 
 
@@ -170,18 +171,18 @@ _COMPLETE_EACH = (  # on SQLite row by row, in the driver's loop: 3 µs a row le
 )
 _BACK = Sql(
     f"UPDATE gm_job SET state = {State.QUEUED:d}, worker_id = NULL, cancel = {{false}}, alone = f.solo,"
-    " priority = coalesce(f.urgency, priority),"
+    " priority = coalesce(f.urgency, priority), pool = coalesce(f.place, pool),"
     " ready = CASE WHEN f.delay > 0 OR (f.waits AND parts_left > 0) THEN NULL ELSE {next} END,"
     " run_at = CASE WHEN f.delay > 0 THEN {now} + f.delay END,"
     " error = coalesce(f.said, error), error_class = coalesce(f.kind, error_class), progress = coalesce(f.done, progress),"
     " errors = errors + f.e, crashes = crashes + f.c, timeouts = timeouts + f.t, losses = losses + f.l,"
     " returns = returns + f.r"
     " FROM {rows f: job bigint, number int, delay bigint, solo boolean, said text, kind text, done text, e smallint,"
-    " c smallint, t smallint, l smallint, r int, urgency smallint, waits boolean}"
+    " c smallint, t smallint, l smallint, r int, urgency smallint, waits boolean, place smallint}"
     f" WHERE {_FENCE} RETURNING gm_job.id, queue_id, ready, run_at"
 )
 _SPENT = Sql(
-    "SELECT j.id, j.errors, j.crashes, j.timeouts, j.losses, j.cancel, t.spec FROM gm_job j JOIN gm_task t"
+    "SELECT j.id, j.errors, j.crashes, j.timeouts, j.losses, j.cancel, j.pool, t.spec FROM gm_job j JOIN gm_task t"
     " ON t.id = j.task_id WHERE j.id {in ids} ORDER BY j.id {lock_j}"  # locked: a cancel must not come in between
 )
 _KEEP = Sql(
@@ -379,11 +380,16 @@ def _decide(
         run = runs.get(o.run) if o.run is not None else None  # gone: then the job has ended, and this is refused
         stopping = row.cancel or (run is not None and run.stop is not None)
         delay = None if stopping or o.verdict is Verdict.CANCELLED else _delay(o, failure, row)
+        place = None
+        if not stopping and _out_of_memory(o) and (steps := orjson.loads(row.spec).get("memory")):
+            place = _bigger(tx, row.pool, steps)
+            delay, costs = (None, costs) if place is None else (0.0, _UNSPENT)
+            o = o._replace(reason=_memory_words(o, place is None, steps))
         if delay is not None:
             returned = int(o.verdict is Verdict.UNSPENT)
             priority = run.priority if run is not None else None  # it may have been raised meanwhile
             how = (o.job, o.attempt, micros(delay), o.alone, o.reason, kind, o.progress)
-            back.append((*how, *costs, returned, priority, o.verdict is Verdict.WAITING))
+            back.append((*how, *costs, returned, priority, o.verdict is Verdict.WAITING, place))
         else:
             cancelled = o.verdict is Verdict.CANCELLED or (stopping and o.verdict is not Verdict.PERMANENT)
             target = State.CANCELLED if cancelled else State.FAILED
@@ -400,6 +406,24 @@ def _delay(outcome: Outcome, failure: Failure | None, row: Any) -> float | None:
         return None
     policy = Retries.from_json(orjson.loads(row.spec)["retries"])
     return delay_after(policy, failure, getattr(row, failure.value) + 1, outcome.error_types)
+
+
+def _out_of_memory(outcome: Outcome) -> bool:
+    return outcome.verdict is Verdict.MEMORY or (
+        outcome.verdict is Verdict.ERROR and error_name(MemoryError) in outcome.error_types
+    )
+
+
+def _bigger(tx: Tx, pool: int, steps: Sequence[int]) -> int | None:
+    """The pool of the next bigger of the memory classes that a task declares; None: there is none."""
+    demand = names.classes(tx).get(class_of(pool), NOTHING)
+    bigger = [demand._replace(memory=step) for step in steps if step > demand.memory]
+    return names.add_pool(tx, bigger[:1]) + pool % 2 if bigger else None
+
+
+def _memory_words(outcome: Outcome, last: bool, steps: Sequence[int]) -> str:
+    said = outcome.reason or "it ran out of memory"
+    return f"{said}; there is no class bigger than {shown(steps[-1])}" if last else f"{said}; again in a bigger class"
 
 
 def _kind(outcome: Outcome) -> str | None:

@@ -16,6 +16,7 @@ _LESS = {
     VERSION_TABLE: _READ,
     "gm_audit": ("SELECT", "INSERT"),
     "gm_task": ("SELECT", "INSERT"),
+    "gm_class": ("SELECT", "INSERT"),
 }
 _OF_WORKERS = ("gm_worker", "gm_claim")
 _TABLES = sorted([table.name for table in metadata.sorted_tables] + [VERSION_TABLE])

@@ -10,17 +10,18 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from gristmill.clock import SECOND, to_datetime
+from gristmill.demand import Demand, least_lacking, pool_of
 from gristmill.errors import DatabaseError
+from gristmill.ledger import names
 from gristmill.ledger.grants import purpose_of
 from gristmill.ledger.locks import held_locks
 from gristmill.ledger.schema import REVISION
+from gristmill.ledger.serving import Worker, offers
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx, sqlite_module
 from gristmill.model import Diagnosis
@@ -35,13 +36,15 @@ _LOOKED = 20_000  # failed jobs that are looked at: with more of them, these say
 
 _NOW = Sql("SELECT {now}")
 _WORKERS = Sql(
-    "SELECT id, host, queues, lease_until < {now} AS silent, heartbeat_at - {now} AS ahead FROM gm_worker"
+    "SELECT id, host, queues, slots, own_slots, labels, memory, lease_until < {now} AS silent,"
+    " heartbeat_at - {now} AS ahead FROM gm_worker"
     f" WHERE state = {WorkerState.ACTIVE:d} ORDER BY id"
 )
 _WAITING = Sql(
-    "SELECT q.name FROM gm_queue q WHERE NOT q.paused AND (EXISTS (SELECT 1 FROM gm_job WHERE ready IS NOT NULL"
+    "SELECT q.id, q.name FROM gm_queue q WHERE NOT q.paused AND (EXISTS (SELECT 1 FROM gm_job WHERE ready IS NOT NULL"
     " AND queue_id = q.id) OR EXISTS (SELECT 1 FROM gm_job WHERE run_at <= {now} AND queue_id = q.id)) ORDER BY q.name"
 )
+_WAITING_IN = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool {in pools} LIMIT 1")
 _PARKED = Sql(
     "SELECT count(*) FROM (SELECT error_class FROM gm_job WHERE fingerprint IS NOT NULL LIMIT :most) AS failed"
     " WHERE error_class IN ('crash', 'memory', 'worker_lost')"
@@ -111,11 +114,14 @@ def _ledger(tx: Tx, whose_clock: str) -> Iterator[Diagnosis]:
         f"the lease of {_some(silent, 'worker')} is over, and nobody took its jobs" if silent else _count(workers, "worker")
     )
     yield Diagnosis("workers", not silent, said, ("gristmill", "reconcile") if silent else ())
-    served = [orjson.loads(worker.queues) for worker in workers if not worker.silent]
+    alive = [Worker.of(worker) for worker in workers if not worker.silent]
+    classes = names.classes(tx)
     for row in tx.all(_WAITING):
-        if not any(not queues or row.name in queues for queues in served):
-            serve = ("work", "-q", row.name) if served else ("up",)
+        if not any(offers(alive, row.name, 0)):
+            serve = ("work", "-q", row.name) if alive else ("up",)
             yield Diagnosis("queues", False, f"{row.name} has jobs, and no worker", ("gristmill", *serve))
+        else:
+            yield from _unfit(tx, row, alive, classes)
     yield from _locks(tx)
     parked: int = tx.value(_PARKED, most=_LOOKED)
     if parked:
@@ -135,6 +141,17 @@ def _locks(tx: Tx) -> Iterator[Diagnosis]:
         if waiting:
             who = f"{waiting[0].words} waits for the lock {lock.resource} for more than {_LONG // 60} min"
             yield Diagnosis("locks", False, f"{who}: {lock.holder.words} has it", ("gristmill", "lock", "list"))
+
+
+def _unfit(tx: Tx, queue: Any, alive: Sequence[Worker], classes: Mapping[int, Demand]) -> Iterator[Diagnosis]:
+    """Jobs of a queue that need what none of its workers has."""
+    for number, demand in classes.items():
+        pools = [pool_of(number), pool_of(number, True)]
+        lacks = least_lacking(offers(alive, queue.name, pools[0]), demand)
+        if lacks and tx.one(_WAITING_IN, queue=queue.id, pools=pools) is not None:
+            said = f"{queue.name} has jobs that need {' and '.join(lacks)}, and no worker that has it"
+            labels = [word for label in demand.labels for word in ("--label", label)]
+            yield Diagnosis("queues", False, said, ("gristmill", "work", "-q", queue.name, *labels))
 
 
 def _some(numbers: list[int], what: str) -> str:

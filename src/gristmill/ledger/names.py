@@ -1,9 +1,11 @@
-"""Queues and tasks by name: rows that many jobs share, made on first use and never changed."""
+"""Queues, tasks and classes by name: rows that many jobs share, made on first use and never changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from gristmill.demand import MOST_CLASSES, NOTHING, Demand, pool_of
+from gristmill.errors import Invalid
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 
@@ -15,6 +17,11 @@ _ADD_TASKS = Sql(
 )
 _TASKS = Sql(
     "SELECT t.name, t.spec, t.id FROM gm_task t JOIN {rows f: name text, spec text} ON f.name = t.name AND f.spec = t.spec"
+)
+_CLASSES = Sql("SELECT id, demand FROM gm_class WHERE id > :known ORDER BY id")
+_ADD_CLASS = Sql(  # counted, not drawn from a sequence: what is tried in vain must not use up small numbers
+    "INSERT INTO gm_class (id, demand) SELECT coalesce(max(id), 0) + 1, :demand FROM gm_class WHERE true"
+    " ON CONFLICT DO NOTHING"
 )
 _TASK_NAMES = Sql("SELECT id, name FROM gm_task ORDER BY id")
 
@@ -39,3 +46,26 @@ def add_tasks(tx: Tx, specs: Iterable[tuple[str, str]]) -> dict[tuple[str, str],
     wanted = sorted(set(specs))
     tx.run(_ADD_TASKS, f=wanted)
     return {(row.name, row.spec): row.id for row in tx.all(_TASKS, f=wanted)}
+
+
+def classes(tx: Tx, known: int = 0) -> dict[int, Demand]:
+    """What jobs of each class ask for; only classes above a number."""
+    return {row.id: Demand.from_json(row.demand) for row in tx.all(_CLASSES, known=known)}
+
+
+def add_classes(tx: Tx, demands: Iterable[Demand]) -> dict[Demand, int]:
+    """The numbers of all classes, with these made if they were not there."""
+    while True:
+        found = {NOTHING: 0} | {demand: number for number, demand in classes(tx).items()}
+        missing = [demand for demand in demands if demand not in found]
+        if not missing:
+            return found
+        if len(found) > MOST_CLASSES:
+            raise Invalid(f"there are {len(found):,} different demands for labels, cpu and memory; let tasks share some")
+        for demand in missing:
+            tx.run(_ADD_CLASS, demand=demand.to_json())  # in vain, if someone else just took the number
+
+
+def add_pool(tx: Tx, demands: Sequence[Demand]) -> int:
+    """The pool of (plain) jobs that ask for the first of these; the others are for when that was not enough."""
+    return pool_of(add_classes(tx, demands)[demands[0]])

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from gristmill.demand import NOTHING, Demand, class_of
 from gristmill.errors import Invalid, NotYours, Refused
 from gristmill.ledger import flow, names, parents
 from gristmill.ledger.claim import PART_OF
@@ -95,6 +96,8 @@ _FAILURES = Sql(
     f" AND j.state IN ({State.FAILED:d}, {State.CANCELLED:d}) ORDER BY j.key"
 )
 
+_POOL = Sql("SELECT pool FROM gm_job WHERE id = :job")
+
 
 # ---- handing over
 
@@ -106,6 +109,14 @@ def kind_of(ledger: Ledger, name: str, formerly: Sequence[str], spec: str, queue
         known = names.queues(tx)
     number = known[queue] if queue in known else ledger.do(names.add_queues, [queue])[queue]
     return PartKind(task, number, pool, (name, *formerly))
+
+
+def pool_beside(ledger: Ledger, job: int, demands: Sequence[Demand], is_async: bool) -> int:
+    """The pool of parts of a job. They are done where it may be: they need the same labels, and what they declare."""
+    with ledger.reading() as tx:
+        labels = names.classes(tx).get(class_of(tx.value(_POOL, job=job) or 0), NOTHING).labels
+    wanted = [demand._replace(labels=tuple(sorted({*labels, *demand.labels}))) for demand in demands]
+    return is_async + (0 if wanted == [NOTHING] else ledger.do(names.add_pool, wanted))
 
 
 def hand_over(tx: Tx, worker: int, job: int, attempt: int, kind: PartKind, rows: Sequence[tuple[str, str | None]]) -> None:

@@ -333,6 +333,10 @@ _HELD_ROWS = Sql(
     f"SELECT worker_id, queue_id, count(*) AS n FROM gm_job WHERE id {{in ids}} AND state = {State.IN_PROGRESS:d}"
     " GROUP BY worker_id, queue_id"
 )
+_DOING = Sql(
+    "SELECT DISTINCT j.worker_id, t.name FROM gm_job j JOIN gm_task t ON t.id = j.task_id"
+    f" WHERE j.id {{in ids}} AND j.state = {State.IN_PROGRESS:d}"
+)
 _RUN_COUNTS = Sql("SELECT state, count(*) AS n FROM gm_run GROUP BY state")
 
 
@@ -370,6 +374,9 @@ def queues(tx: Tx) -> list[Queue]:
 def workers(tx: Tx, every: bool = False, most: int = 1000) -> list[Worker]:
     """The active workers, newest first; `every`: also those that stopped or were lost."""
     busy = held(tx)
+    doing: dict[int, set[str]] = {}
+    for row in tx.all(_DOING, ids=claimed_ids(tx)) if busy else ():
+        doing.setdefault(row.worker_id, set()).add(row.name)
     return [
         Worker(
             id=row.id,
@@ -378,8 +385,12 @@ def workers(tx: Tx, every: bool = False, most: int = 1000) -> list[Worker]:
             state=WorkerState(row.state).word,
             queues=tuple(orjson.loads(row.queues)),
             slots=row.slots,
+            own_slots=orjson.loads(row.own_slots),
+            labels=tuple(orjson.loads(row.labels)),
+            memory_mib=row.memory,
             version=row.version,
             holding=sum(n for (worker, _), n in busy.items() if worker == row.id),
+            doing=tuple(sorted(doing.get(row.id, ()))),
             registered_at=to_datetime(row.registered_at),
             heartbeat_at=to_datetime(row.heartbeat_at),
             lease_until=to_datetime(row.lease_until),

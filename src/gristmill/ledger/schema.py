@@ -65,6 +65,14 @@ task = Table(
     UniqueConstraint("name", "spec", name="gm_task_once"),
 )
 
+# What jobs ask of the machine that runs them. Few rows, which never change; 0, nothing, has none. See `gristmill.demand`.
+resource_class = Table(
+    "gm_class",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("demand", Text, nullable=False, unique=True),
+)
+
 # What is asked of subjects by the thousand is in their own rows: to look it up in runs would be a join for each.
 subject = Table(
     "gm_subject",
@@ -218,7 +226,7 @@ job = Table(
     Column("attempt", Integer, nullable=False, server_default=_ZERO),  # +1 at every claim, never lowered: the fence
     Column("parent_attempt", Integer),
     Column("epoch", Integer),  # of its run, when it was last queued again by a retry of that; NULL: never
-    Column("pool", SmallInteger, nullable=False),  # the kind of child it needs: 0 a process to itself, 1 an event loop
+    Column("pool", SmallInteger, nullable=False),  # twice its class, plus the kind of child: 0 a process, 1 an event loop
     Column("priority", SmallInteger, nullable=False),
     Column("state", SmallInteger, nullable=False),
     Column("errors", SmallInteger, nullable=False, server_default=_ZERO),
@@ -325,6 +333,9 @@ worker = Table(
     Column("born", Text, nullable=False),  # the process's start, so that a pid that came round again is not mistaken
     Column("queues", Text, nullable=False),  # JSON; empty: all
     Column("slots", Integer, nullable=False),
+    Column("own_slots", Text, nullable=False, server_default="{}"),  # JSON: those that a queue has for itself
+    Column("labels", Text, nullable=False, server_default="[]"),  # JSON
+    Column("memory", Integer, nullable=False, server_default=_ZERO),  # MiB for jobs that say how much they need
     Column("version", Text, nullable=False),
     Column("state", SmallInteger, nullable=False),
     Column("registered_at", BigInteger, nullable=False),

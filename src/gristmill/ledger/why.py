@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import orjson
 
 from gristmill.clock import to_datetime
+from gristmill.demand import NOTHING, Demand, class_of, least_lacking
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.identity import gone, host
-from gristmill.ledger import locks, schema
+from gristmill.ledger import locks, names, schema
 from gristmill.ledger.choose import THERE
 from gristmill.ledger.schema import columns
+from gristmill.ledger.serving import Worker, offers
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.model import Lock, Reason, Why
@@ -79,6 +81,8 @@ class Job(NamedTuple):
     parts_left: int = 0
     parts_running: int = 0
     locked: Locked | None = None
+    demand: Demand = NOTHING
+    lacks: Sequence[str] = ()  # what of it the worker has not that has most
     some_parts: Sequence[Job] = ()  # if it waits for them: the one that runs longest, the one that is next
 
 
@@ -128,10 +132,23 @@ def of_job(job: Job, now: int) -> Why:
     if not job.served:
         said = f"{job.name} is in queue {job.queue!r}, which no running worker serves"
         return _why(target, Reason.NO_WORKER, said, *serve)
+    if job.lacks:
+        said = f"{job.name} waits: queue {job.queue!r} has no running worker with {_all_of(job.demand.words(), job.lacks)}"
+        labels = [word for label in job.demand.labels for word in ("--label", label)]
+        return _why(target, Reason.NO_WORKER, said, "work", "-q", job.queue, *labels)
     if job.ahead:
         said = f"{job.name} waits behind {_count(job.ahead, 'ready job')} of queue {job.queue!r}"
         return _why(target, Reason.IN_LINE, said)
-    return _why(target, Reason.IN_LINE, f"{job.name} is the next of queue {job.queue!r}, as soon as a worker has room")
+    needs = f" for {' and '.join(job.demand.words())}" if job.demand != NOTHING else ""
+    said = f"{job.name} is the next of queue {job.queue!r}, as soon as a worker has room{needs}"
+    return _why(target, Reason.IN_LINE, said)
+
+
+def _all_of(needs: Sequence[str], lacks: Sequence[str]) -> str:
+    """What is needed; and, where that is several things, what is missing where least is."""
+    if len(needs) == 1:
+        return lacks[0]
+    return f"all of {', '.join(needs)}; one lacks only {', '.join(lacks)}"
 
 
 def _of_parts(target: str, job: Job, now: int) -> Why:
@@ -261,7 +278,8 @@ def _count(number: int, word: str) -> str:
 
 _NOW = Sql("SELECT {now}")
 _WORKERS = Sql(
-    f"SELECT id, host, pid, born, queues FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND lease_until >= {{now}}"
+    "SELECT id, host, pid, born, queues, slots, own_slots, labels, memory FROM gm_worker"
+    f" WHERE state = {WorkerState.ACTIVE:d} AND lease_until >= {{now}}"
 )
 _HOLDERS = Sql("SELECT id, host, heartbeat_at FROM gm_worker WHERE id {in ids}")
 _JOBS = Sql(
@@ -348,7 +366,8 @@ class _Look:
         self.tx = tx
         self._locks: Sequence[Lock] | None = None
         alive = [row for row in tx.all(_WORKERS) if row.host != host() or not gone(row.pid, row.born)]
-        self.alive: dict[int, Sequence[str]] = {row.id: orjson.loads(row.queues) for row in alive}
+        self.alive = {row.id: Worker.of(row) for row in alive}
+        self.classes = names.classes(tx)
 
     def jobs(self, ids: Collection[int]) -> list[Job]:
         """In the order that was asked for."""
@@ -360,6 +379,8 @@ class _Look:
     def _job(self, row: Any, holders: dict[int, Any]) -> Job:
         closed = (row.stop is not None and row.run_state not in TERMINAL) or row.parent_state in TERMINAL
         state = State(row.state)
+        demand = self.classes.get(class_of(row.pool), NOTHING)
+        lacks = least_lacking(offers(self.alive.values(), row.queue, row.pool), demand)
         job = Job(
             id=row.id,
             name=_named(row),
@@ -367,8 +388,10 @@ class _Look:
             stage=row.stage,
             queue=row.queue,
             paused=bool(row.paused),
-            served=any(not queues or row.queue in queues for queues in self.alive.values()),
+            served=lacks is not None,
             workers=len(self.alive),
+            lacks=lacks or (),
+            demand=demand,
             ahead=self._ahead(row) if state is State.QUEUED else 0,
             run_at=row.run_at,
             since=row.finished_at or row.started_at,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import NamedTuple
 
 import orjson
@@ -27,11 +28,15 @@ class Registration(NamedTuple):
     queues: Sequence[str]
     slots: int
     version: str
+    labels: Sequence[str] = ()
+    own_slots: Mapping[str, int] = MappingProxyType({})
+    memory: int = 0  # MiB
 
 
 _REGISTER = Sql(
-    "INSERT INTO gm_worker (host, pid, born, queues, slots, version, state, registered_at, heartbeat_at, lease_until)"
-    f" SELECT :host, :pid, :born, :queues, :slots, :version, {WorkerState.ACTIVE:d}, {{now}}, {{now}}, {{now}} + :lease"
+    "INSERT INTO gm_worker (host, pid, born, queues, slots, version, labels, own_slots, memory, state, registered_at,"
+    " heartbeat_at, lease_until) SELECT :host, :pid, :born, :queues, :slots, :version, :labels, :own_slots, :memory,"
+    f" {WorkerState.ACTIVE:d}, {{now}}, {{now}}, {{now}} + :lease"
     " FROM gm_ledger WHERE oldest <= :revision RETURNING id"
 )
 _HEARTBEAT = Sql(
@@ -66,8 +71,9 @@ _DONE = (int(State.COMPLETED), int(State.COMPLETED_WITH_ERRORS))
 
 def register(tx: Tx, who: Registration, lease: int) -> int:
     """A new number for a worker, unless the database has moved on from the code that it runs."""
-    queues = orjson.dumps(list(who.queues)).decode()
-    number: int | None = tx.value(_REGISTER, lease=lease, revision=REVISION, **(who._asdict() | {"queues": queues}))
+    texts = {"queues": list(who.queues), "labels": list(who.labels), "own_slots": dict(who.own_slots)}
+    about = who._asdict() | {name: orjson.dumps(value).decode() for name, value in texts.items()}
+    number: int | None = tx.value(_REGISTER, lease=lease, revision=REVISION, **about)
     if number is None:
         raise SchemaMismatch(f"the database does not take workers of schema {REVISION} any more; update Gristmill here")
     return number

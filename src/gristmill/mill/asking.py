@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gristmill.binding import check_key, encode
+from gristmill.demand import Labels
 from gristmill.errors import Invalid, did_you_mean
 from gristmill.mill.base import Do
 from gristmill.mill.lazy import lazy
@@ -44,13 +45,14 @@ class Asking(Reading):
         if_active: starting.IfActive | str = "join",
         from_stage: Stage[Any, Any] | str | None = None,
         only: Only | None = None,
+        needs: Labels = (),
         connection: Connection | None = None,
     ) -> Run:
         """Starts a run of a pipeline for a subject. With a run active: joins it, waits behind it, or refuses.
 
         `from_stage`: only that one and what depends on it. `only`: only these stages; of the first, `{stage: glob}` takes
         only the items with such keys. The other stages stand for the subject's last good run, whose arguments are those
-        of this run too, where none are given.
+        of this run too, where none are given. `needs`: labels that its workers must have, beside those of the stages.
 
         With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
         """
@@ -68,7 +70,7 @@ class Asking(Reading):
             subject,
             text,
             int(level),
-            self._plan(flow, do),
+            self._plan(flow, needs, do),
             choice(starting.IfActive, if_active, "if_active"),
             None if part is None else starting.PartRun(*part),
         )
@@ -107,10 +109,12 @@ class Asking(Reading):
         unique_scope: str = "unfinished",
         timeout: float | None = None,
         retries: Retries | int | None = None,
+        needs: Labels = (),
         connection: Connection | None = None,
     ) -> Job:
         """Adds a job on its own. With `unique`, a twin that is unfinished (or `queued`) is returned instead.
 
+        `needs`: labels that its worker must have, beside those that the task needs.
         With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
         """
         registered = self._task(task)
@@ -122,7 +126,7 @@ class Asking(Reading):
         number, created = do(
             starting.enqueue,
             starting.NewJob(
-                *self._how(registered, queue, timeout, retries, do),
+                *self._how(registered, queue, timeout, retries, needs, do),
                 int(Priority.of(priority)),
                 encode(registered.parameters.check(arguments(args)), "the job's arguments"),
                 None if at is None else moment(at),
@@ -168,20 +172,21 @@ class Asking(Reading):
         queue: str | None,
         timeout: float | None,
         retries: Retries | int | None,
+        needs: Labels = (),
         do: Do | None = None,
     ) -> tuple[int, int, int]:
         """(task, queue, pool) of a job, by number."""
         policy = Retries(retries) if isinstance(retries, int) else retries
         spec = task.spec(timeout=check_timeout(timeout, f"task {task.name!r}"), retries=policy)
-        return self._task_id(task, spec, do), self._queue_id(queue or task.queue, do), int(task.is_async)
+        return self._task_id(task, spec, do), self._queue_id(queue or task.queue, do), self._pool(task, needs, do)
 
-    def _plan(self, pipeline: Pipeline, do: Do | None = None) -> list[starting.PlannedStage]:
+    def _plan(self, pipeline: Pipeline, needs: Labels = (), do: Do | None = None) -> list[starting.PlannedStage]:
         return [
             starting.PlannedStage(
                 stage.stage_name,
                 self._task_id(stage, stage.spec(), do),
                 self._queue_id(stage.queue, do),
-                int(stage.is_async),
+                self._pool(stage, needs, do),
                 stage.each,
                 stage.gate,
                 stage.need.count,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
+from gristmill.demand import NOTHING, Demand, Labels, labels_of
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.mill.lazy import lazy
 from gristmill.pipeline import Task
@@ -41,6 +42,7 @@ class Base:
         self._locks: Locks | None = None
         self._queue_ids: dict[str, int] = {}
         self._task_ids: dict[tuple[str, str], int] = {}
+        self._pools: dict[tuple[Demand, ...], int] = {}
 
     def transaction(self) -> AbstractContextManager[Connection]:
         """`with mill.transaction() as connection:` one transaction for an application's own tables (in the same database)
@@ -71,6 +73,20 @@ class Base:
         if naming == self.ledger.do:
             self._task_ids.update(found)
         return found[key]
+
+    def _pool(self, task: Task[Any, Any], needs: Labels = (), do: Do | None = None) -> int:
+        """Where jobs of a task stand in line: by what they, and those who asked for them, need of a machine."""
+        added = labels_of(needs, "needs=…")
+        wanted = tuple(d._replace(labels=tuple(sorted({*d.labels, *added}))) for d in task.demands)
+        if wanted == (NOTHING,):
+            return int(task.is_async)
+        if wanted in self._pools:
+            return self._pools[wanted] + task.is_async
+        naming = self._naming(do)
+        pool: int = naming(names.add_pool, wanted)
+        if naming == self.ledger.do:
+            self._pools[wanted] = pool
+        return pool + task.is_async
 
     def _queue_id(self, name: str, do: Do | None = None) -> int:
         """A queue must be one that a task names, or that was made by `set_queue`: a typo is not a new queue."""

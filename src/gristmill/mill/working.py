@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gristmill.demand import labels_of
 from gristmill.errors import Invalid, Refused, did_you_mean
 from gristmill.mill.lazy import lazy
 from gristmill.mill.reading import Reading
@@ -56,6 +57,12 @@ class Working(Reading):
         if not self.registry.tasks:
             raise Invalid("this mill has no pipelines and no tasks, so there is nothing that it could work on")
         self._queue_ids = self.ledger.do(names.add_queues, self.registry.queues())
-        for queue in queues:
+        for task in self.registry.tasks.values():
+            self._pool(task)  # known before its first job comes
+        labels_of(chosen.labels, "labels")
+        for queue in (*queues, *chosen.slots_of()):
             self._queue_id(queue)
+        for queue in chosen.slots_of():
+            if queues and queue not in queues:
+                raise Invalid(f"queue {queue!r} has slots of its own, but is not among those of this worker; add it")
         return supervisor.Worker(self.ledger, self.delivery, self.registry.sources(), chosen, queues, tickers, number)

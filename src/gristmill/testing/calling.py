@@ -147,10 +147,10 @@ def _common(task: Task[Any, Any], subject: str, run_args: Mapping[str, Any] | No
     part_of = 1 if isinstance(task, Part) else None
     stage = task.of if isinstance(task, Part) else task
     if not isinstance(stage, Stage):
-        return Common(task.name, task.timeout, task.memory_mib, part_of=part_of)
+        return Common(task.name, task.timeout, task.demands[0].memory or None, part_of=part_of)
     run_row = (stage.pipeline.name, check_key(subject, "subject"), int(Priority.NORMAL), 1, run_args or {})
     stage_row = (stage.stage_name, stage.each, _targets(stage) if stage is task else [])
-    return Common(task.name, task.timeout, task.memory_mib, 1, run_row, stage_row, part_of)
+    return Common(task.name, task.timeout, task.demands[0].memory or None, 1, run_row, stage_row, part_of)
 
 
 def _targets(stage: Stage[Any, Any]) -> list[list[str]]:

@@ -121,13 +121,18 @@ class _Drainer(Unsupervised):
     def _claim(self) -> Taken | None:
         """The next job: of the highest priority, of the first queue that has one."""
         for priority in Priority:
-            for pool in (SYNC, ASYNC):
+            for pool in self._pools():
                 lanes = tuple(Lane(queue, pool, int(priority)) for queue in self._queues)
                 wants = [Want(pool, 1, lanes)]
                 taken = self._ledger.do(exchange, self._worker, Batch(), wants, {pool: 1}, self._meet).taken
                 if taken is not None and taken.jobs:
                     return taken
         return None
+
+    def _pools(self) -> list[int]:
+        """All that there are: whatever jobs need, they run here."""
+        with self._ledger.reading() as tx:
+            return [2 * number + kind for number in (0, *names.classes(tx)) for kind in (SYNC, ASYNC)]
 
     def _meet(self, tx: Tx, kinds: Collection[Kind]) -> None:
         self._known.meet(tx, kinds)
@@ -169,7 +174,7 @@ class _Drainer(Unsupervised):
             run_row = (*info[:-1], orjson.loads(info.args))
         if stage is not None:
             row = self._known.stages[stage]
-        return Common(name, spec["timeout"], spec["memory_mib"], run, run_row, row, part_of)
+        return Common(name, spec["timeout"], None, run, run_row, row, part_of)
 
     def _emitter(self, ctx: Context) -> Emitter | None:
         """Where this job's items go: into the ledger at once, so that a generator is never held up."""

@@ -300,6 +300,13 @@ def upgrade() -> None:
         sa.UniqueConstraint("name", "spec", name="gm_task_once"),
     )
     op.create_table(
+        "gm_class",
+        sa.Column("id", sa.SmallInteger(), autoincrement=False, nullable=False),
+        sa.Column("demand", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("demand"),
+    )
+    op.create_table(
         "gm_worker",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("host", sa.Text(), nullable=False),
@@ -307,6 +314,9 @@ def upgrade() -> None:
         sa.Column("born", sa.Text(), nullable=False),
         sa.Column("queues", sa.Text(), nullable=False),
         sa.Column("slots", sa.Integer(), nullable=False),
+        sa.Column("own_slots", sa.Text(), server_default="{}", nullable=False),
+        sa.Column("labels", sa.Text(), server_default="[]", nullable=False),
+        sa.Column("memory", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("version", sa.Text(), nullable=False),
         sa.Column("state", sa.SmallInteger(), nullable=False),
         sa.Column("registered_at", sa.BigInteger(), nullable=False),
@@ -556,6 +566,7 @@ def downgrade() -> None:
         "gm_worker_active", table_name="gm_worker", sqlite_where=sa.text("state = 0"), postgresql_where=sa.text("state = 0")
     )
     op.drop_table("gm_worker")
+    op.drop_table("gm_class")
     op.drop_table("gm_task")
     op.drop_index("gm_label_value", table_name="gm_label")
     op.drop_table("gm_label")

@@ -1,0 +1,1 @@
+"""Things broken on purpose, for longer than a test may take: nothing may be lost."""

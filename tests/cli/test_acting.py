@@ -180,7 +180,10 @@ def test_reconcile_counts_only_what_it_mended(made: Cli) -> None:
 
 
 def test_reconcile_as_a_loop_ends_when_it_is_told(made: Cli) -> None:
-    made.sqlite("INSERT INTO gm_worker VALUES (1, 'h', 1, 'b', '[]', 1, 'v', 0, 1, 1, 1)")
+    made.sqlite(
+        "INSERT INTO gm_worker (id, host, pid, born, queues, slots, version, state, registered_at, heartbeat_at,"
+        " lease_until) VALUES (1, 'h', 1, 'b', '[]', 1, 'v', 0, 1, 1, 1)"
+    )
     with made.spawn("reconcile", "--every", "0.05") as loop:
         assert loop.stderr is not None
         assert "mended: rescue worker 1: its lease is over" in loop.stderr.readline()

@@ -30,6 +30,7 @@ READERS = [
     ["why", "subject", "letters", "books"],
     ["queue", "list"],
     ["worker", "list", "--all"],
+    ["-A", str(APP), "worker", "plan"],
     ["-A", str(APP), "reconcile", "--dry-run"],
     ["db", "current"],
     ["db", "history"],

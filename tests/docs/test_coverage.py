@@ -94,7 +94,7 @@ def rows_of_settings() -> dict[str, list[str]]:
 @pytest.mark.parametrize("setting", fields(WorkerSettings), ids=lambda setting: setting.name)
 def test_a_setting_is_documented_as_it_is(setting: Field[Any]) -> None:
     name, default = setting.name, setting.default
-    shown = "one per core" if name == "slots" else "no" if default is False else f"{default:g}"
+    shown = "one per core" if name == "slots" else "no" if default is False else "none" if default == () else f"{default:g}"
     limits = [f"{limit:.10g}" for limit in settings._LIMITS[name]] if name in settings._LIMITS else ["", ""]
     assert rows_of_settings()[name] == [f"GRISTMILL_{name.upper()}", shown, *limits, settings.HELP[name]]
 

@@ -10,7 +10,6 @@ import click
 from gristmill.cli import show
 from gristmill.cli.app import Group, Place, as_json, pass_place
 from gristmill.cli.show import Column
-from gristmill.demand import shown
 
 if TYPE_CHECKING:
     from gristmill.model import PlannedClass, Worker
@@ -38,11 +37,12 @@ def list_(place: Place, every: bool, json_wanted: bool) -> None:
     return None
 
 
-@worker.command(needs_app=True)
+@worker.command(needs_app=True, short_help="Say what this machine has room for, and the command.")
 @as_json
 @pass_place
 def plan(place: Place, json_wanted: bool) -> None:
     """Say how many jobs this machine can run at once, and the command for it."""
+    from gristmill.demand import shown
     from gristmill.planning import plan as plan_for
 
     found = plan_for(place.registry())
@@ -67,6 +67,8 @@ def plan(place: Place, json_wanted: bool) -> None:
 
 
 def _planned(planned: PlannedClass) -> list[str]:
+    from gristmill.demand import shown
+
     return [
         planned.queue,
         ", ".join(planned.tasks),

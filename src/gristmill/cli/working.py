@@ -15,7 +15,6 @@ from gristmill.cli import show
 from gristmill.cli.app import Command, Place, pass_place
 from gristmill.cli.exits import AFTER_WAIT, FAILED, OK
 from gristmill.cli.values import duration, number
-from gristmill.demand import size
 
 if TYPE_CHECKING:
     from gristmill.model import Run
@@ -93,6 +92,8 @@ def work(
 
 def _machine(slots: tuple[str, ...], labels: tuple[str, ...], memory: str | None) -> dict[str, Any]:
     """What a worker has, as settings; what was not said is left out."""
+    from gristmill.demand import size
+
     whole = [text for text in slots if "=" not in text]
     if len(whole) > 1:
         raise click.UsageError(f"-n {' -n '.join(whole)}: give one number for all queues, and -n QUEUE=N for one of them")

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from gristmill.clock import SECOND
+from gristmill.demand import labels_of
 from gristmill.errors import DatabaseError, Unavailable
-from gristmill.ledger import read
+from gristmill.identity import born, host
+from gristmill.ledger import read, workers
 from gristmill.ledger.claim import Kind, Want
 from gristmill.ledger.emit import Refusal, SomeTwice
 from gristmill.ledger.exchange import Batch, Exchanged, exchange, nobody, refused
 from gristmill.ledger.finish import Outcome, SomeRefused, Verdict
 from gristmill.ledger.store import Ledger
 from gristmill.ledger.tx import Tx
+from gristmill.settings import VERSION, WorkerSettings
 from gristmill.states import State
 
 log = logging.getLogger("gristmill.worker")
@@ -24,6 +28,13 @@ Meet = Callable[[Tx, Collection[Kind]], None]
 _NO_ROOM: Mapping[int, int] = MappingProxyType({})
 _QUIET = (Verdict.COMPLETED, Verdict.UNCHANGED, Verdict.RELEASED, Verdict.LATER, Verdict.WAITING, Verdict.SKIPPED)
 _NEXT = {State.FAILED: "; failed for good", State.QUEUED: "; again now", State.IN_PROGRESS: "; again now"}
+
+
+def introduction(settings: WorkerSettings, queues: Sequence[str]) -> workers.Registration:
+    """What this process says about itself as a worker."""
+    me = (host(), os.getpid(), born(os.getpid()) or "")
+    has = (labels_of(settings.labels, "labels"), settings.slots_of(), settings.jobs_mib)
+    return workers.Registration(*me, queues, settings.slots, VERSION, *has)
 
 
 def write(

@@ -74,6 +74,12 @@ def least_lacking(offers: Iterable[Offer], demand: Demand) -> list[str] | None:
     return min((offer.lacks(demand) for offer in offers), key=len, default=None)
 
 
+def all_of(demand: Demand, lacks: Sequence[str]) -> str:
+    """What is needed; and, where that is several things, what is missing where least is."""
+    needs = demand.words()
+    return lacks[0] if len(needs) == 1 else f"all of {', '.join(needs)}; one lacks only {', '.join(lacks)}"
+
+
 def pool_of(number: int, is_async: bool = False) -> int:
     return 2 * number + is_async
 

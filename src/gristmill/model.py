@@ -304,32 +304,6 @@ class Lock:
 
 
 @dataclass(frozen=True)
-class PlannedClass:
-    """Jobs of a queue that ask for the same, and how many of them a machine can run at once."""
-
-    queue: str
-    tasks: tuple[str, ...]
-    needs: tuple[str, ...]
-    cpu: int
-    memory_mib: int  # 0: they do not say
-    at_once: int  # 0: they do not fit
-
-
-@dataclass(frozen=True)
-class WorkerPlan:
-    """What this machine has, and the worker that makes use of it."""
-
-    cores: int
-    memory_mib: int
-    reserve_mib: int  # of it, for others
-    limited: str  # by what it has less than the hardware, in words
-    slots: int
-    classes: tuple[PlannedClass, ...]
-    labels: tuple[str, ...]  # that some jobs need
-    command: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Subject:
     """What goes through a pipeline: its runs, how fresh it is, what people said about it."""
 

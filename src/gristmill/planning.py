@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from gristmill.demand import Demand
 from gristmill.machine import Machine, machine
-from gristmill.model import PlannedClass, WorkerPlan
 from gristmill.registry import Registry
 
 _SMALL = 256  # MiB that a job is thought to take which does not say
+
+
+@dataclass(frozen=True)
+class PlannedClass:
+    """Jobs of a queue that ask for the same, and how many of them a machine can run at once."""
+
+    queue: str
+    tasks: tuple[str, ...]
+    needs: tuple[str, ...]
+    cpu: int
+    memory_mib: int  # 0: they do not say
+    at_once: int  # 0: they do not fit
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """What this machine has, and the worker that makes use of it."""
+
+    cores: int
+    memory_mib: int
+    reserve_mib: int  # of it, for others
+    limited: str  # by what it has less than the hardware, in words
+    slots: int
+    classes: tuple[PlannedClass, ...]
+    labels: tuple[str, ...]  # that some jobs need
+    command: tuple[str, ...]
 
 
 def plan(registry: Registry, here: Machine | None = None) -> WorkerPlan:

@@ -21,18 +21,16 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from gristmill.appetite import Appetite
-from gristmill.bookkeeping import say, write
+from gristmill.bookkeeping import introduction, say, write
 from gristmill.clock import SECOND, micros
 from gristmill.collecting import few_collections
 from gristmill.delivery.protocol import ALL, Bell, Delivery
-from gristmill.demand import labels_of
 from gristmill.errors import AppError, DatabaseError, NotYours, Unavailable
 from gristmill.execution.children import Child
 from gristmill.execution.crew import Crew
 from gristmill.execution.known import end_of, runs_of
 from gristmill.execution.room import ASYNC, SYNC
 from gristmill.housekeeping import Housekeeping
-from gristmill.identity import born, host
 from gristmill.ledger import names, queues, workers
 from gristmill.ledger.claim import Claimed, Kind, Taken
 from gristmill.ledger.exchange import Batch
@@ -40,7 +38,7 @@ from gristmill.ledger.finish import Outcome, Verdict, begin, begin_free, report_
 from gristmill.ledger.store import DELAYED, Ledger
 from gristmill.ledger.tx import Tx
 from gristmill.machine import machine
-from gristmill.settings import VERSION, WorkerSettings
+from gristmill.settings import WorkerSettings
 
 Until = Literal["idle", "drained"] | None
 log = logging.getLogger("gristmill.worker")
@@ -224,10 +222,7 @@ class Worker:
 
     def _register(self) -> None:
         before = time.monotonic()
-        has = (labels_of(self.settings.labels, "labels"), self.settings.slots_of(), self.settings.jobs_mib)
-        me = (host(), os.getpid(), born(os.getpid()) or "")
-        who = workers.Registration(*me, self.only, self.settings.slots, VERSION, *has)
-        self.id = self.ledger.do(workers.register, who, micros(self.settings.lease))
+        self.id = self.ledger.do(workers.register, introduction(self.settings, self.only), micros(self.settings.lease))
         self.crew.begin(self.id)
         self.appetite.admission.forget()
         self._house_at = 0.0

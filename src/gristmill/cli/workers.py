@@ -12,7 +12,8 @@ from gristmill.cli.app import Group, Place, as_json, pass_place
 from gristmill.cli.show import Column
 
 if TYPE_CHECKING:
-    from gristmill.model import PlannedClass, Worker
+    from gristmill.model import Worker
+    from gristmill.planning import PlannedClass
 
 
 @click.group(cls=Group)

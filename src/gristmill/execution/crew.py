@@ -420,21 +420,14 @@ class Crew:
     def _timeout_words(self, held: Held) -> str:
         return f"it was stopped at its time limit of {self._timeout(held):g} s"
 
-    def _memory_limit(self, child: Child) -> int:
-        limits = []
+    def _check_memory(self, child: Child) -> None:
+        limits = [self._settings.memory_mib] if self._settings.memory_mib else []
         if child.limited:
             limits += [memory for held in child.held.values() if (memory := self.demand(held[0].kind.pool).memory)]
-        if self._settings.memory_mib:
-            limits.append(self._settings.memory_mib)
-        return min(limits, default=0)
-
-    def _check_memory(self, child: Child) -> None:
-        limit = self._memory_limit(child)
-        used = child.mib() if limit else 0
-        if used > limit:
+        if limits and (used := child.mib()) > min(limits):
             current = child.current()
             job = current[0] if current else (next(iter(child.held)) if len(child.held) == 1 else None)
-            self._doom(child, job, Verdict.MEMORY, f"it used {used} MiB of memory; the limit is {limit} MiB")
+            self._doom(child, job, Verdict.MEMORY, f"it used {used} MiB of memory; the limit is {min(limits)} MiB")
 
     def cancel(self, jobs: Iterable[int]) -> None:
         """Asks running jobs to stop; those that do not are killed after a while."""

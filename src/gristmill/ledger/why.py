@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from gristmill.clock import to_datetime
-from gristmill.demand import NOTHING, Demand, class_of, least_lacking
+from gristmill.demand import NOTHING, Demand, all_of, class_of, least_lacking
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.identity import gone, host
 from gristmill.ledger import locks, names, schema
@@ -133,7 +133,7 @@ def of_job(job: Job, now: int) -> Why:
         said = f"{job.name} is in queue {job.queue!r}, which no running worker serves"
         return _why(target, Reason.NO_WORKER, said, *serve)
     if job.lacks:
-        said = f"{job.name} waits: queue {job.queue!r} has no running worker with {_all_of(job.demand.words(), job.lacks)}"
+        said = f"{job.name} waits: queue {job.queue!r} has no running worker with {all_of(job.demand, job.lacks)}"
         labels = [word for label in job.demand.labels for word in ("--label", label)]
         return _why(target, Reason.NO_WORKER, said, "work", "-q", job.queue, *labels)
     if job.ahead:
@@ -142,13 +142,6 @@ def of_job(job: Job, now: int) -> Why:
     needs = f" for {' and '.join(job.demand.words())}" if job.demand != NOTHING else ""
     said = f"{job.name} is the next of queue {job.queue!r}, as soon as a worker has room{needs}"
     return _why(target, Reason.IN_LINE, said)
-
-
-def _all_of(needs: Sequence[str], lacks: Sequence[str]) -> str:
-    """What is needed; and, where that is several things, what is missing where least is."""
-    if len(needs) == 1:
-        return lacks[0]
-    return f"all of {', '.join(needs)}; one lacks only {', '.join(lacks)}"
 
 
 def _of_parts(target: str, job: Job, now: int) -> Why:

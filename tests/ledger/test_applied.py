@@ -198,7 +198,17 @@ def test_a_version_that_cannot_be_compared_is_an_error(mill: Mill) -> None:
 
 
 @pytest.mark.parametrize(
-    ("resource", "version"), [((), 1), ((None,), 1), (("x" * 600,), 1), (("x",), None), (("x",), ()), (("x",), {"a": 1})]
+    ("resource", "version"),
+    [
+        ((), 1),
+        ((None,), 1),
+        (("x" * 600,), 1),
+        (("x",), None),
+        (("x",), ()),
+        (("x",), {"a": 1}),
+        (("\udcff",), 1),
+        (("x",), 2**70),
+    ],
 )
 def test_what_names_no_resource_or_no_version_is_refused(resource: Any, version: Any) -> None:
     with pytest.raises(Invalid):

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from gristmill.clock import SECOND
-from gristmill.ledger import health
+from gristmill.clock import SECOND, FrozenClock
+from gristmill.ledger import health, locks
 from gristmill.ledger.finish import Verdict
 from gristmill.ledger.store import Ledger
 from gristmill.model import Diagnosis
@@ -80,6 +80,22 @@ def test_jobs_that_kill_their_process(play: Play) -> None:
     play.drain_later(verdicts={"-": Verdict.CRASH})
     play.player()
     assert wrong(play)["crashes"].sentence.startswith("1 failed job has killed")
+
+
+def test_somebody_who_waits_for_a_lock_for_very_long(sqlite_url: str) -> None:
+    with closing(Play(sqlite_url, (), FrozenClock())) as play:
+        for job in (1, 2):
+            number = play.ledger.do(locks.ask, locks.key_of("page", "home"), locks.Who(job, 1, 1), os.getpid(), "-:1")
+            play.ledger.do(locks.take, locks.key_of("page", "home"), number)
+        with play.mill.transaction() as connection:
+            connection.execute(text("UPDATE gm_lock SET lease_until = lease_until + :long"), {"long": 700 * SECOND})
+        assert wrong(play) == {}
+        assert isinstance(play.ledger.clock, FrozenClock)
+        play.ledger.clock.advance(601)
+        found = wrong(play)["locks"]
+    assert found.sentence.startswith("job 2 (worker 1 on ")
+    assert "waits for the lock page/home for more than 10 min: job 1 (worker 1 on" in found.sentence
+    assert found.command == ("gristmill", "lock", "list")
 
 
 def test_a_schema_that_does_not_fit(empty_pg_url: str, tmp_path: Path) -> None:

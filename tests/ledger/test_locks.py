@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from gristmill import Invalid, LockLost, LockTimeout, Mill, Refused
 from gristmill.clock import FrozenClock
 from gristmill.execution.locking import Lock, Locks, Program
-from gristmill.ledger import locks, workers
+from gristmill.ledger import lock_sessions, locks, workers
 from gristmill.ledger.locks import Who, key_of
 from gristmill.model import Lock as Held
 from tests import servers
@@ -541,12 +542,46 @@ def test_one_whose_session_is_cut_while_it_waits_asks_again(pg_play: Play, pg_ma
     assert waiting.error is None
 
 
+def test_one_that_waits_for_long_asks_anew_and_is_still_known_by_when_it_came(
+    pg_play: Play, pg_made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The statement of one that waits has a snapshot, and that holds back vacuum."""
+    monkeypatch.setattr(lock_sessions, "_SNAPSHOT_FOR", 0.1)
+    with pg_made(job=1):
+        waiting = InThread(pg_made(job=2))
+        first = eventually(lambda: held(pg_play)[0].waiters)[0]
+        second = eventually(lambda: [user for user in held(pg_play)[0].waiters if user.pid != first.pid])[0]
+        assert (second.job, second.since) == (2, first.since)
+    assert waiting.got.wait(30)
+    waiting.end()
+    assert waiting.error is None
+
+
 def test_a_role_that_may_not_end_a_session_rescues_all_the_same(pg_play: Play, owner_pg_url: str) -> None:
+    """It sees it, though: by whom, if it says so, and what."""
     player = pg_play.player(lease=0)
     with psycopg.connect(servers.libpq_url(owner_pg_url), autocommit=True) as owner:
-        owner.execute(f"SET application_name = 'gristmill lock 1.1.{player.id} 0 edition/42'")
+        owner.execute(f"SET application_name = 'gristmill lock 8.1.{player.id} 1700000000 page/ 0 home'")
+        owner.execute("SELECT pg_advisory_lock(-7, 2147483647)")
         assert pg_play.ledger.do(workers.rescue, player.id, True) == 0
         assert owner.execute("SELECT 1").fetchone() == (1,)
+        (found,) = held(pg_play)
+        assert (found.resource, found.kind, found.object) == ("page/ 0 home", -7, 2147483647)
+        assert (found.holder.job, found.holder.worker, found.holder.host) == (
+            8,
+            player.id,
+            pg_play.mill.workers(every=True)[0].host,
+        )
+        assert found.holder.since == datetime.fromtimestamp(1700000000, UTC)
+
+
+@pytest.mark.parametrize("name", ["a 0 b", "naïve\0 \udcff %s", "x" * 500])
+def test_any_text_names_a_lock(play: Play, made: Made, name: str) -> None:
+    with made("page", name, job=7):
+        (found,) = held(play)
+        assert (found.holder.job, found.holder.since is not None) == (7, True)
+        assert found.resource.startswith("page/")
+    assert held(play) == []
 
 
 def test_a_program_takes_locks_too(play: Play) -> None:

@@ -344,6 +344,8 @@ class Crew:
                     self._bury(child)  # a process that it left behind keeps the socket open
                 continue
             due.append(self._tick_async(child, now) if child.is_async else self._tick_sync(child, now))
+            if child not in self.children:
+                continue  # it was just heard that it is gone
             due += [self._kill_at(child, job, at, now) for job, at in list(child.cancelling.items())]
             if check_memory and child.held:
                 self._check_memory(child)
@@ -382,7 +384,7 @@ class Crew:
         if not child.ready:
             return due
         if any(now >= self._deadline(child, held, held[2]) for held in child.held.values()):
-            self.hear(child)  # as above
+            self.hear(child)  # it may just have begun to wait for a lock
         for job, held in child.held.items():
             if job in self._timed_out:
                 continue

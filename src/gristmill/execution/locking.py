@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from gristmill.errors import DatabaseError, Invalid, LockLost, LockTimeout, Refused, Stopped, Unavailable
+from gristmill.execution.context import storable
 from gristmill.ledger.lock_sessions import Rows, Session, Sessions
 from gristmill.ledger.locks import LockKey, Who, key_of
 
@@ -130,7 +131,8 @@ class Locks:
     def lock(self, kind: str | int, item: str | int, timeout: float | None, party: Party) -> Lock:
         if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
             raise Invalid(f"the timeout of a lock is in seconds, not {timeout!r:.40}")
-        return Lock(self, key_of(kind, item), timeout, party)
+        key = key_of(kind, item)
+        return Lock(self, key._replace(name=storable(key.name)), timeout, party)
 
     def held_here(self) -> list[Lock]:
         """What this thread or task holds."""

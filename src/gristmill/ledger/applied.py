@@ -58,10 +58,12 @@ def guard(resource: Sequence[str | int], version: Version, label: str | None, fo
     plain = [from_datetime(part) if isinstance(part, datetime) else part for part in parts]
     if not plain or not all(isinstance(part, int | float | str) and not isinstance(part, bool) for part in plain):
         raise Invalid(f"a version is a number, text, a time, or a tuple of these, not {version!r:.60}")
-    name = orjson.dumps(list(resource)).decode()
+    try:
+        name, stored = orjson.dumps(list(resource)).decode(), orjson.dumps(plain).decode()
+    except TypeError as error:
+        raise Invalid(f"the resource {resource!r:.60} in version {version!r:.60} cannot be stored: {error}") from None
     if len(name) > KEY_LIMIT:
         raise Invalid(f"the name of a resource has at most {KEY_LIMIT} characters, not {len(name)}")
-    stored = orjson.dumps(plain).decode()
     said = label if label is not None else f"version {', '.join(str(part) for part in parts)}"
     return Guard(name, stored, said, force)
 

@@ -258,7 +258,9 @@ def settle(
 def skip_late(tx: Tx, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
     """Jobs that completed, but after something newer than what they applied, are skipped."""
     guarded = [(o.job, o.guards) for o in outcomes if o.guards and o.verdict in _APPLIES]
-    why = applied.late(tx, guarded) if guarded else {}
+    if not guarded:
+        return outcomes
+    why = applied.late(tx, guarded)
     return [o._replace(verdict=Verdict.SKIPPED, reason=why[o.job], result=None) if o.job in why else o for o in outcomes]
 
 

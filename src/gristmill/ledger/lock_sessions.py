@@ -20,6 +20,7 @@ from gristmill.ledger.locks import LockKey, Who
 from gristmill.ledger.store import Ledger, connect_defaults, shown
 from gristmill.ledger.tx import Tx
 
+_SNAPSHOT_FOR = 300.0  # seconds after which one that waits asks anew: its statement keeps dead rows from being vacuumed
 _KEEP_IDLE = 10  # sessions that are kept for the next lock, and
 _IDLE_FOR = 5.0  # for so many seconds: a connection costs a process of the server, and 5 ms to make
 
@@ -193,8 +194,12 @@ _SETTINGS = (
 # In this order: the name says since when, and the token is drawn, once the lock is held.
 _LOCK = (
     b"SELECT pg_advisory_lock($1::int, $2::int), set_config('application_name',"
-    b" left(replace($3::text, ' 0 ', ' ' || extract(epoch FROM clock_timestamp())::bigint || ' '), 63), false),"
+    b" left($3::text || extract(epoch FROM clock_timestamp())::bigint || ' ' || $4::text, 63), false),"
     b" nextval('gm_line'), pg_backend_pid()"
+)
+_NAME = (
+    b"SELECT since, set_config('application_name', left($1::text || since || ' ' || $2::text, 63), false)"
+    b" FROM (SELECT coalesce($3::text, extract(epoch FROM clock_timestamp())::bigint::text) AS since) AS asked"
 )
 _UNLOCK = b"SELECT pg_advisory_unlock($1::int, $2::int)"
 _RENAME = b"SELECT set_config('application_name', $1::text, false)"
@@ -207,16 +212,19 @@ class _Advisory:
         self._key, self._who = key, who
         self._connection: Any = None
         self._pid = 0
+        self._since: bytes | None = None  # when it was first asked for, by the server's clock
+        self._again_at = 0.0
         self._mutex = threading.RLock()
 
     def ask(self) -> None:
         with self._mutex:
             self._connection = self._sessions.connect()
-            name = locks.label(self._who, self._key.name).encode()
+            whose, what = locks.label(self._who, self._key.name)
             with self._driving() as pgconn:
-                pgconn.exec_params(_RENAME, [name])
-                pgconn.send_query_params(_LOCK, [*self._numbers, name])
+                self._since = self._only_row(pgconn.exec_params(_NAME, [whose, what, self._since])).get_value(0, 0)
+                pgconn.send_query_params(_LOCK, [*self._numbers, whose, what])
                 pgconn.flush()
+            self._again_at = time.monotonic() + _SNAPSHOT_FOR
 
     @property
     def _numbers(self) -> list[bytes]:
@@ -226,14 +234,21 @@ class _Advisory:
         with self._mutex, self._driving() as pgconn:
             pgconn.consume_input()
             if pgconn.is_busy():
+                if time.monotonic() > self._again_at:
+                    self.release()
+                    self.ask()
                 return False
-            result = pgconn.get_result()
+            result = self._only_row(pgconn.get_result())
             while pgconn.get_result() is not None:
                 pass
-            if result is None or result.ntuples != 1:
-                raise self._sessions.error(((result and result.error_message) or b"no answer").decode("utf-8", "replace"))
             self.token, self._pid = int(result.get_value(0, 2)), int(result.get_value(0, 3))
             return True
+
+    def _only_row(self, result: Any) -> Any:
+        if result is None or result.ntuples != 1:
+            said: bytes = b"no answer" if result is None else result.error_message
+            raise self._sessions.error(said.decode("utf-8", "replace"))
+        return result
 
     def wait(self, seconds: float) -> None:
         number = self.fileno()

@@ -136,7 +136,6 @@ def holds_row(tx: Tx, number: int, born: str) -> bool:
 # ---- PostgreSQL: sessions
 
 _LABEL = re.compile(r"gristmill lock (\d+)\.(\d+)\.(\d+) (\d+) (.*)", re.DOTALL)
-_LONGEST = 63  # bytes of an application_name
 _HERE = (
     "l.locktype = 'advisory' AND l.objsubid = 2"
     " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -153,7 +152,9 @@ _HOLDS = Sql(
     f" AND {_SIGNED.format('classid')} = :kind AND {_SIGNED.format('objid')} = :object"
 )
 _END_SESSIONS = Sql(  # who may not end a session must not fail over it: the server finds out by itself, a little later
-    "SELECT CASE WHEN pg_has_role(usesysid, 'USAGE') THEN pg_terminate_backend(pid) END FROM pg_stat_activity"
+    "SELECT CASE WHEN pg_has_role(usesysid, 'USAGE')"
+    " AND (NOT r.rolsuper OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user))"
+    " THEN pg_terminate_backend(pid) END FROM pg_stat_activity JOIN pg_roles r ON r.oid = usesysid"
     " WHERE datname = current_database() AND application_name ~ ('^gristmill lock [0-9]+[.][0-9]+[.]' || :worker || ' ')"
 )
 _DROP_OF_WORKER = Sql("DELETE FROM gm_lock WHERE worker_id = :worker")
@@ -164,10 +165,10 @@ _ROWS = Sql(
 )
 
 
-def label(who: Who, name: str, since: int = 0) -> str:
-    """What a session is called: whose it is, since when it holds (0: it waits), and what."""
-    words = f"gristmill lock {who.job}.{who.attempt}.{who.worker} {since} {name}".replace("\0", "?")
-    return words.encode("ascii", "replace")[:_LONGEST].decode()
+def label(who: Who, name: str) -> tuple[bytes, bytes]:
+    """What a session is called: whose it is, and what it wants. In between comes since when."""
+    what = name.replace("\0", "?").encode("ascii", "replace")
+    return f"gristmill lock {who.job}.{who.attempt}.{who.worker} ".encode(), what
 
 
 def holds_session(tx: Tx, key: LockKey, pid: int) -> bool:
@@ -227,6 +228,6 @@ def _of_sessions(tx: Tx) -> Iterable[_Entry]:
             yield _Entry(row.kind, row.object, None, row.granted, user)
             continue
         job, pid, worker, since = (int(word) for word in found.groups()[:4])
-        at = to_datetime(since * SECOND if row.granted and since else row.asked_at)
+        at = to_datetime(since * SECOND)
         user = LockUser(job or None, worker or None, hosts.get(worker), row.pid if job else pid, None, at)
         yield _Entry(row.kind, row.object, found[5], row.granted, user)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Literal
 
@@ -120,27 +119,27 @@ def test_an_unknown_task_goes_back_and_a_worker_that_knows_it_takes_it(mill: Mil
         assert other.job(job.id).result == "known here"
 
 
-def test_an_unknown_task_does_not_hold_up_the_known_ones(mill: Mill, database_url: str) -> None:
+def test_an_unknown_task_does_not_hold_up_the_known_ones(
+    mill: Mill, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gristmill.worker._UNKNOWN_TASK", 600.0)  # far more than a test waits
     with open_mill(database_url, "strangers") as other:
         strange = other.enqueue_many(strangers.strange, [{}] * 50)
         known = mill.enqueue(everyday.add, args={"a": 1})
-        began = time.monotonic()
         with working(mill, slots=1):
             all_end(mill, known.id)
-        assert time.monotonic() - began < 10
         assert {other.job(number).state for number in strange} == {"queued"}
         assert sum(other.job(number).attempt for number in strange) < 10  # most were put off together
 
 
 def test_drained_does_not_wait_for_jobs_that_it_cannot_run(
-    mill: Mill, database_url: str, caplog: pytest.LogCaptureFixture
+    mill: Mill, database_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("gristmill.worker._UNKNOWN_TASK", 600.0)  # far more than a test waits
     with open_mill(database_url, "strangers") as other:
         strange = [other.enqueue(strangers.strange).id, other.enqueue(strangers.strange, delay=600).id]
         known = mill.enqueue(everyday.add, args={"a": 1})
-        began = time.monotonic()
         drain(mill, slots=1)
-        assert time.monotonic() - began < 9
         assert mill.job(known.id).state == "completed"
         assert [other.job(number).state for number in strange] == ["queued", "queued"]
     assert "left queued: 2 jobs of task 'strange', which this application does not know" in caplog.text

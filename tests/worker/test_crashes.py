@@ -109,12 +109,15 @@ def test_a_child_is_replaced_after_so_many_jobs(lite: Mill, task) -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_no_more_jobs_are_taken_than_children_may_run_before_they_are_replaced(lite: Mill, slots: int) -> None:
+def test_no_more_jobs_are_taken_than_children_may_run_before_they_are_replaced(
+    lite: Mill, slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is taken and given back has lost its place in the line."""
+    monkeypatch.setattr("gristmill.execution.crew.STUCK", 60.0)  # a busy machine's pauses recall nothing
     jobs = lite.enqueue_many(everyday.add, [{"a": n} for n in range(100)])
     drain(lite, slots=slots, recycle=20)
     taken = sum(lite.job(number).attempt for number in jobs)
-    assert taken <= 1.2 * len(jobs)  # on a busy machine some are recalled
+    assert taken == len(jobs)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)

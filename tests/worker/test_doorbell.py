@@ -13,7 +13,7 @@ from tests.worker.helpers import all_end, eventually, worker_process, working
 from tests.worker.program import open_mill
 
 DEAF = {"poll": 60.0, "lease": 600.0, "slots": 1}  # only the bell can wake it within a test's time
-PROMPT = 5.0  # seconds: generous, but far from the poll
+PROMPT = 15.0  # seconds: generous, for a busy machine, and far from the poll
 
 
 def is_idle(mill: Mill) -> bool:

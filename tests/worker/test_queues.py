@@ -32,21 +32,21 @@ def test_delayed_jobs_run_when_they_are_due(mill: Mill) -> None:
     later = mill.enqueue(everyday.add, args={"a": 2}, at=datetime.now(UTC) + timedelta(seconds=0.8))
     past = mill.enqueue(everyday.add, args={"a": 3}, at=datetime.now(UTC) - timedelta(hours=1))
     assert mill.job(soon.id).run_at is not None
-    drain(mill, slots=1, poll=5, lease=15)
+    drain(mill, slots=1, poll=60, lease=180)
     waited = [seconds_until_start(mill, job.id) for job in (soon, later, past)]
     assert [mill.job(job.id).result for job in (soon, later, past)] == [1, 2, 3]
-    assert 0.38 < waited[0] < 3
-    assert 0.7 < waited[1] < 3
-    assert waited[2] < 2
+    assert waited[0] > 0.38
+    assert waited[1] > 0.7
+    assert max(waited) < 30  # not at the next poll
 
 
 def test_a_job_whose_delay_is_shorter_than_the_one_waited_for_is_not_late(lite: Mill) -> None:
-    with working(lite, slots=1, poll=20, lease=60):
+    with working(lite, slots=1, poll=60, lease=180):
         late = lite.enqueue(everyday.add, args={"a": 1}, delay=600)
         soon = lite.enqueue(everyday.add, args={"a": 2}, delay=0.3)
         all_end(lite, soon.id)
         assert lite.job(late.id).attempt == 0
-    assert 0.25 < seconds_until_start(lite, soon.id) < 5
+    assert 0.25 < seconds_until_start(lite, soon.id) < 30  # not at the next poll
 
 
 # ---- unique keys
@@ -129,7 +129,7 @@ def test_a_pause_holds_for_jobs_that_are_queued_already(mill: Mill, folder: Path
     with working(mill, slots=1, prefetch=0, batch=1, poll=0.1):
         eventually(lambda: lines(folder / "done"))
         mill.pause("default")
-        eventually(lambda: not mill.jobs(state="in_progress"), within=5)
+        eventually(lambda: not mill.jobs(state="in_progress"))
         standing = len(lines(folder / "done"))
         other = mill.enqueue(everyday.unspent_once, args={"pause": 0})
         all_end(mill, other.id)

@@ -44,9 +44,13 @@ def test_a_job_shows_its_parts_and_a_part_its_job(made: Cli, play: Play) -> None
     assert "run 1 (subject books)" in part
 
 
-def test_parts_are_listed_by_their_job_only(made: Cli, play: Play) -> None:
+def test_parts_are_listed_by_their_job_and_by_their_run(made: Cli, play: Play) -> None:
     assert [job["key"] for job in made.call("job", "list", "--part-of", 2, "--json").json] == ["003", "002", "001"]
-    assert [job["key"] for job in made.call("job", "list", "--run", 1, "--json").json] == ["emma", None]
+    of_run = made.call("job", "list", "--run", 1, "--json").json
+    assert [job["key"] for job in of_run] == ["003", "002", "001", "emma", None]
+    assert [job["waits"] for job in of_run] == [None, None, None, "for parts", None]
+    items = made.call("job", "list", "--run", 1, "--stage", "page", "--json").json
+    assert [job["key"] for job in items] == ["emma"]
     assert made.call("job", "list", "--part-of", 3).err == "note: no jobs match\n"
 
 

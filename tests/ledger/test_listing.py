@@ -132,6 +132,7 @@ def test_jobs_of_a_run_include_parts_and_those_of_a_stage_do_not(full: Play) -> 
     assert [job.key for job in full.mill.jobs(run=run.id)] == ["4", "3", "2", "1", "leaf", "doc", None]
     assert [job.key for job in full.mill.jobs(subject="p", state="failed")] == ["1"]
     assert [job.key for job in full.mill.jobs(run=run.id, stage="page")] == ["leaf", "doc"]
+    assert [job.key for job in full.mill.jobs(run=run.id, parts=False)] == ["leaf", "doc", None]
 
 
 def test_what_a_queued_job_waits_for_is_said(full: Play) -> None:

@@ -60,7 +60,7 @@ run_filters = _with((click.argument("runs", metavar="[RUN]...", nargs=-1, type=n
 
 def which(what: str, ids: Sequence[int], filters: Mapping[str, Any]) -> dict[str, Any]:
     """The jobs or runs that are meant; none named would be all, which nobody means."""
-    given = {name: value for name, value in filters.items() if value not in (None, (), False)}
+    given = {name: value for name, value in filters.items() if value is not None and value is not False and value != ()}
     if not ids and not given:
         raise click.UsageError(
             f"say which {what}s: their numbers, or at least one of --{', --'.join(filters).replace('_', '-')}"

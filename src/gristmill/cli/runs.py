@@ -68,8 +68,8 @@ def show_(place: Place, run: int, json_wanted: bool) -> None:
 
     with place.open() as mill:
         found = mill.run(run)
-        failed = mill.jobs(run=run, state="failed", limit=NAMED)
-        partly = mill.jobs(run=run, state="completed_with_errors", limit=NAMED)
+        failed = mill.jobs(run=run, state="failed", parts=False, limit=NAMED)
+        partly = mill.jobs(run=run, state="completed_with_errors", parts=False, limit=NAMED)
         recoveries = mill.recoveries(run=run)
     if json_wanted:
         document = {**to_json(found), "results": found.results, "recoveries": to_json(recoveries)}

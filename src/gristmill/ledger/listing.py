@@ -63,11 +63,11 @@ class Route(NamedTuple):
     few: bool = False
 
 
-def jobs(tx: Tx, wanted: Choice, most: int) -> list[Job]:
-    """The newest jobs that meet every condition."""
+def jobs(tx: Tx, wanted: Choice, most: int, parts: bool = True) -> list[Job]:
+    """The newest jobs that meet every condition. `parts`: of runs not only their items."""
     everywhere = _everywhere(tx, wanted)
     found: set[int] = set()
-    for route in _routes(tx, wanted):
+    for route in _routes(tx, wanted, parts):
         where = everywhere | route.where
         order = "+j.id" if route.few else "j.id"
         sql = Sql(f"SELECT j.id FROM gm_job j WHERE {' AND '.join(where) or 'true'} ORDER BY {order} DESC LIMIT :most")
@@ -95,7 +95,7 @@ def _everywhere(tx: Tx, wanted: Choice) -> Where:
     return where
 
 
-def _routes(tx: Tx, wanted: Choice) -> Iterator[Route]:
+def _routes(tx: Tx, wanted: Choice, parts: bool) -> Iterator[Route]:
     """The ways to the rows; together they lead to all of them."""
     tasks = None if wanted.task is None else [row.id for row in tx.all(_TASKS, name=wanted.task)]
     queue = None if wanted.queue is None else tx.value(_QUEUE, name=wanted.queue)
@@ -108,7 +108,7 @@ def _routes(tx: Tx, wanted: Choice) -> Iterator[Route]:
             yield Route(own | of)
         return
     of_run = _of_run("g", wanted)
-    if of_run and wanted.stage is None:
+    if of_run and wanted.stage is None and parts:
         yield from _parts(tx, own, of_run, wanted)
     stages = of_run | {clause.replace("+j.", "g."): bound for clause, bound in own.items()}
     chosen = f"FROM gm_stage g WHERE {' AND '.join(stages)}"

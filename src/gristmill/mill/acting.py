@@ -91,7 +91,7 @@ class Acting(Reading):
 
     def _refuse_if_partly(self, run: int) -> None:
         """No item failed, but there may be some that completed with errors: says how these run again."""
-        partly = self.jobs(run=run, state=State.COMPLETED_WITH_ERRORS.word, limit=1)
+        partly = self.jobs(run=run, state=State.COMPLETED_WITH_ERRORS.word, parts=False, limit=1)
         if partly and not any(stage.failed for stage in self.run(run).stages):
             name = partly[0].stage
             said = f"none failed, but some of stage {name!r} completed with errors; --stage {name} runs that stage again"

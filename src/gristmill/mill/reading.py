@@ -77,9 +77,11 @@ class Reading(Base):
         key: str | None = None,
         since: datetime | None = None,
         archived: bool | None = False,
+        parts: bool = True,
         limit: int = 50,
     ) -> list[Job]:
-        """Jobs, newest first. Those of a `run` or a `subject` are items and their parts, those of a `stage` only items.
+        """Jobs, newest first. Those of a `run` or a `subject` are items and their parts (unless `parts` is False), those of
+        a `stage` only items.
 
         `state`: one, or several of which any will do; `part_of`: parts of this job; `error`: failed by this one; `key`: a
         pattern with * and ?; `archived`: None for all.
@@ -100,7 +102,7 @@ class Reading(Base):
         )
         with self.ledger.reading() as tx:
             self._check_queue(tx, queue)
-            return listing.jobs(tx, wanted, limit)
+            return listing.jobs(tx, wanted, limit, parts)
 
     def attempts(self, job: int) -> list[Attempt]:
         """The attempts of a job that did not succeed, newest first, with traceback and captured log."""

@@ -21,7 +21,7 @@ _STALE = 1.0  # seconds after which the head of a line is looked at again
 
 Line = tuple[int, int]  # queue, pool
 Share = Callable[[int, Collection[int], int], Counter[int]]  # (place, queues, starts): whose turn the next starts are
-Head = tuple[int, int]  # priority, ready: who is in front has the lower one
+Head = tuple[int, int, int]  # priority, ready, id: who is in front has the lower one
 
 
 class _Blocked(NamedTuple):
@@ -42,7 +42,7 @@ class Admission:
         self._memory = memory
         self._run = run
         self.classes: dict[int, Demand] = {}
-        self.again = False  # a claim brought less than was thought: there is room for others
+        self._again = False
         self.grow: set[int] = set()  # places that need a child for such a job
         self._heads: dict[Line, tuple[Head | None, float]] = {}
         self._blocked: _Blocked | None = None
@@ -71,7 +71,8 @@ class Admission:
 
     def heavy(self, queue: int) -> list[int]:
         """The other pools that this worker serves."""
-        heavy = [2 * n + kind for n, demand in self.classes.items() if demand.heavy for kind in (SYNC, ASYNC)]
+        kinds = (SYNC, ASYNC) if self._room.has_async else (SYNC,)
+        heavy = [2 * n + kind for n, demand in self.classes.items() if demand.heavy for kind in kinds]
         return [pool for pool in heavy if not self.lacks(queue, pool)]
 
     def pools(self, queue: int) -> list[int]:
@@ -93,7 +94,9 @@ class Admission:
     def wants(self, queues: Sequence[int], share: Share) -> tuple[list[Want], Counter[int]]:
         """What to claim; and how many children of each place that will take. `share`: whose turn it is."""
         self.grow = set()
-        due = [(queue, pool) for queue in queues for pool in self.heavy(queue) if self._is_due((queue, pool))]
+        lines = [(queue, pool) for queue in queues for pool in self.heavy(queue)]
+        self._look_at(lines)
+        due = [line for line in lines if self._is_due(line)]
         due.sort(key=self._head)
         if self._blocked is not None and self._blocked.line not in due:
             self._blocked = None
@@ -115,8 +118,8 @@ class Admission:
         if not self._has_memory(line, demand, plan):
             return False
         place = self._room.place(queue, pool)
-        if plan.left[place][queue] <= 0:
-            return False
+        if plan.left[place][queue] <= 0 or (plan.waiting[place] and not chosen[line]):
+            return False  # it is the turn of others, or somebody before it waits for slots
         if demand.cpu > plan.free(place):
             if not chosen[line]:
                 plan.waiting[place] = max(plan.waiting[place], demand.cpu)
@@ -144,37 +147,41 @@ class Admission:
 
     def _is_due(self, line: Line) -> bool:
         """Is its first job before all of its queue that ask for less?"""
-        head = self._look(line)
+        head = self._heads[line][0]
         if head is None:
             return False
         queue, pool = line
-        others = [self._look((queue, light)) for light in self._light[pool % 2]]
+        others = [self._heads[queue, light][0] for light in self._light[pool % 2]]
         return all(other is None or head < other for other in others)
 
     def _head(self, line: Line) -> Head:
-        head = self._look(line)
-        return (0, 0) if head is None else head
+        head = self._heads[line][0]
+        return (0, 0, 0) if head is None else head
 
-    def _look(self, line: Line) -> Head | None:
+    def _look_at(self, lines: Iterable[Line]) -> None:
+        """Reads who is first in lines that were not looked at lately, and in those of jobs that take just a slot."""
         now = time.monotonic()
-        head, at = self._heads.get(line, (None, 0.0))
-        if now - at > _STALE:
+        wanted = {*lines, *((queue, light) for queue, pool in lines for light in self._light[pool % 2])}
+        stale = [line for line in wanted if now - self._heads.get(line, (None, -_STALE))[1] >= _STALE]
+        if stale:
             with self._ledger.reading() as tx:
-                head = find_head(tx, Lane(*line, run=self._run))
-            self._heads[line] = (head, now)
-        return head
+                self._heads |= {line: (find_head(tx, Lane(*line, run=self._run)), now) for line in stale}
 
     # ---- what came of it
 
+    def once_more(self) -> bool:
+        """Did a claim bring less than was thought, so that there is room for others? Said once."""
+        again, self._again = self._again, False
+        return again
+
     def took(self, taken: Taken, wants: Iterable[Want]) -> None:
         """Remembers what a claim showed."""
-        self.again = False
         got = Counter((job.kind.queue_id, job.kind.pool) for job in taken.jobs if job.kind.pool > ASYNC)
         for want in wants:
             (lane,) = want.lanes
             line = (lane.queue_id, lane.pool)
-            self.again = self.again or got[line] < want.most
             if got[line] < want.most:
+                self._again = True
                 self._heads[line] = (None, time.monotonic())
             else:
                 self._heads.pop(line, None)

@@ -36,7 +36,7 @@ class Appetite:
         self.queues: list[QueueRow] = []
         self.look = {SYNC, ASYNC}  # places that there may be ready jobs for which were not seen yet
         self._heavy: list[Want] = []  # what of the last claim was for jobs that take more than a slot
-        self._turn = 0
+        self._turns_of: Counter[tuple[int, int]] = Counter()  # claims of a queue and kind of child that brought something
         self._shares = Shares()
         self._floors: dict[tuple[int, int, int], tuple[int, float, float]] = {}  # lane: (floor, moved, reset)
         self._empty: set[tuple[int, int, int | None]] = set()  # lanes that had nothing, since the last reason to look
@@ -73,9 +73,9 @@ class Appetite:
         """What to claim, and how much room for it there is at each place."""
         wants, room, taken = self._wants_heavy() if self.admission.classes else ([], {}, {})
         for place in sorted(self.look):
-            idle = self._room.idle(place) - taken.get(place, 0)
+            idle = max(0, self._room.idle(place) - taken.get(place, 0))
             spare = self._room.spare_seconds(place) if place != ASYNC and not self._strict else 0.0
-            if idle <= 0 and not spare:
+            if not idle and not spare:
                 if place == ASYNC and self._room.has_async is False:
                     self.look.discard(place)
                 continue
@@ -160,9 +160,8 @@ class Appetite:
         return tuple(lane for lane in lanes if lane[:3] not in self._empty)
 
     def _mixed(self, queue: int, pools: Sequence[int], now: float) -> tuple[Lane, ...]:
-        """The same for jobs of several classes: by priority, and who is first changes with every claim."""
-        self._turn += 1
-        at = self._turn % len(pools)
+        """The same for jobs of several classes: by priority, and who is first changes with every claim that gave some."""
+        at = self._turns_of[queue, pools[0]] % len(pools)
         turns = (*pools[at:], *pools[:at])
         if self._run is not None:
             lanes = [Lane(queue, pool, run=self._run) for pool in turns]
@@ -192,6 +191,7 @@ class Appetite:
         """Remembers what a claim showed; says which places have more."""
         if self.admission.classes:
             self.admission.took(taken, self._heavy)
+            self._turns_of.update({(kind.queue_id, kind.pool % 2) for kind in taken.kinds})
         self._empty.update(lane[:3] for lane in taken.empty)
         gave = {(kind.queue_id, kind.pool) for kind in taken.kinds if not self.admission.demand(kind.pool).heavy}
         dry = {(lane.queue_id, lane.pool) for lane in taken.empty if lane.priority in (None, Priority.LOW)}

@@ -150,7 +150,7 @@ class Worker:
         due += [self._offline_until] if self._offline_until > now else [self._beat_at, self._house_at]
         due += [self._report_at] if self.crew.progress else []
         due += [at for at in (self._gathered_at, self._held_back_at) if at]
-        due += [now] if self.appetite.admission.again else []
+        due += [now] if self.appetite.admission.once_more() else []
         due += [self._rest_until] if self.appetite.look and self._rest_until > now else []
         due += [self.stopping_since + self.settings.grace] if self.stopping_since is not None else []
         return max(0.0, min(due + self._tick_others(now)) - now)

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,48 @@ def test_the_log_names_the_item_the_attempt_and_what_comes_next(made: Cli) -> No
     made.call("-A", APP, "start", "letters", "s", "--arg", f"folder={made.texts(a='abc', empty='')}")
     log = made.call("-A", APP, "work", "--drain", "-n", 1).err
     assert re.search(r"job \d letters.count\[empty.txt\] attempt 1: permanent: empty file; failed for good\n", log)
+
+
+# ---- what a worker has
+
+
+def test_a_worker_says_what_it_has(made: Cli) -> None:
+    options = ["-n", 2, "-n", "default=1", "--label", "gpu", "--label", "region=eu", "--memory", "2GB"]
+    with made.spawn("-A", APP, "work", *options) as worker:
+        assert worker.stderr is not None
+        assert "worker for all queues with gpu, region=eu, 2 slots, default=1, on" in worker.stderr.readline()
+        deadline = time.monotonic() + 60
+        while not (found := made.call("worker", "list", "--json").json) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        worker.send_signal(signal.SIGTERM)
+    (listed,) = found
+    assert (listed["labels"], listed["slots"], listed["own_slots"]) == (["gpu", "region=eu"], 2, {"default": 1})
+    assert listed["memory_mib"] == 2048
+    shown = made.call("worker", "list", "--all").out
+    assert "gpu, region=eu" in shown
+    assert "2 + default=1" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["-n", 2, "-n", 3], "give one number for all queues, and -n QUEUE=N for one of them"),
+        (["-n", "default=x"], "'x' is not a whole number from 1 to 1,024"),
+        (["-n", "defualt=2"], "unknown queue 'defualt'; did you mean 'default'?"),
+        (["--label", "g p u"], "a label is a word or WORD=VALUE"),
+        (["--memory", "much"], "--memory wants a size such as 512MB or 2GB"),
+    ],
+)
+def test_what_a_worker_cannot_have_is_refused(made: Cli, options: list[object], words: str) -> None:
+    result = made.call("-A", APP, "work", "--burst", *options)
+    assert result.code in (1, 64)
+    assert words in result.err
+
+
+def test_a_plan_for_this_machine(made: Cli) -> None:
+    shown = made.call("-A", APP, "worker", "plan")
+    assert shown.code == 0
+    assert f"to run it: gristmill -A {APP}" in shown.out.replace("\n", " ")
+    plan = made.call("-A", APP, "worker", "plan", "--json").json
+    assert plan["command"][:3] == ["work", "-n", str(plan["slots"])]
+    assert all(planned["at_once"] == plan["slots"] for planned in plan["classes"])

@@ -108,10 +108,10 @@ def plain(*jobs: Claimed, result: str | None = None) -> Completed:
 class Player:
     """One worker: what it takes and what it says about it."""
 
-    def __init__(self, play: Play, lease: float = LEASE, queues: Sequence[str] = ()) -> None:
+    def __init__(self, play: Play, lease: float = LEASE, queues: Sequence[str] = (), **has: Any) -> None:
         self.play = play
         self.ledger = play.ledger
-        who = Registration("elsewhere", 1, "never", queues, 1, "test")
+        who = Registration("elsewhere", 1, "never", queues, 1, "test")._replace(**has)
         self.id: int = self.ledger.do(workers.register, who, micros(lease))
         self._batches: Counter[tuple[int, int]] = Counter()
 

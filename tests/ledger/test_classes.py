@@ -8,7 +8,7 @@ import pytest
 
 from gristmill import Context, Retries, task
 from gristmill.demand import NOTHING, Demand, class_of, pool_of
-from gristmill.ledger import names
+from gristmill.ledger import names, parts
 from gristmill.ledger.claim import Claimed, Lane, Want, claim, find_head
 from gristmill.ledger.finish import Verdict
 from tests.ledger.conftest import Open
@@ -128,3 +128,44 @@ def test_a_cancelled_job_that_runs_out_of_memory_ends(opened: Open) -> None:
     play.mill.cancel_job(number)
     oom(player, job, "killed")
     assert play.mill.job(number).state == "cancelled"
+
+
+# ---- what is said
+
+
+def test_who_could_run_a_job_is_said_by_why_doctor_and_the_list(opened: Open) -> None:
+    play = opened(painted, growing)
+    number = play.mill.enqueue(painted, needs={"region=eu"}).id
+    play.player(labels=("region=eu",))
+    found = play.mill.why(job=number)
+    words = "has no running worker with all of label gpu, label region=eu; one lacks only label gpu"
+    assert found.sentence == f"job {number} (painted) waits: queue 'default' {words}"
+    assert found.command == ("work", "-q", "default", "--label", "gpu", "--label", "region=eu")
+    (sick,) = [finding for finding in play.mill.doctor() if not finding.ok]
+    assert sick.sentence == "default has jobs that need label gpu, and no worker that has it"
+    assert sick.command == ("gristmill", "work", "-q", "default", "--label", "gpu", "--label", "region=eu")
+    able = play.player(labels=("gpu", "region=eu"), slots=3, memory=4096, own_slots={"ocr": 2})
+    assert play.mill.why(job=number).reason == "in_line"
+    assert [finding for finding in play.mill.doctor() if not finding.ok] == []
+    listed = play.mill.workers()[0]
+    assert (listed.id, listed.labels, listed.slots, listed.memory_mib) == (able.id, ("gpu", "region=eu"), 3, 4096)
+    assert (listed.own_slots, listed.holding, listed.doing) == ({"ocr": 2}, 0, ())
+    job = take(play, able, Demand(("gpu", "region=eu")))
+    assert (play.mill.workers()[0].holding, play.mill.workers()[0].doing) == (1, ("painted",))
+    able.complete(job)
+
+
+def test_memory_and_slots_that_nobody_has_are_named(opened: Open) -> None:
+    play = opened(growing)
+    number = play.mill.enqueue(growing).id
+    play.player(memory=512)
+    assert "no running worker with 1 GB of memory (of 512 MB)" in play.mill.why(job=number).sentence
+
+
+def test_parts_need_the_labels_of_their_job(opened: Open) -> None:
+    play = opened(painted)
+    number = play.mill.enqueue(painted).id
+    pool = parts.pool_beside(play.ledger, number, (Demand((), 1, 1024),), False)
+    assert pool == pools_of(play, Demand(("gpu",), 1, 1024))
+    plain = play.mill.enqueue("solo").id
+    assert parts.pool_beside(play.ledger, plain, (NOTHING,), True) == 1

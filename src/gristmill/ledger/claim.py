@@ -122,7 +122,7 @@ _IN_FRONT = (
 )
 _IN_FRONT_OF = {which: Sql(_IN_FRONT % which) for which in _CLAIM}
 _HEAD = (
-    "SELECT priority, ready FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
+    "SELECT priority, ready, id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
     " ORDER BY priority, ready LIMIT 1"
 )
 _HEAD_OF = {which: Sql(_HEAD % which) for which in _CLAIM}
@@ -226,10 +226,10 @@ def find_floor(tx: Tx, lane: Lane) -> int:
     return lane.floor if first is None else int(first) - 1
 
 
-def find_head(tx: Tx, lane: Lane) -> tuple[int, int] | None:
-    """(priority, ready) of the first job of a lane; None: it has none."""
-    for row in tx.tuples(_HEAD_OF[_which(lane)], **_where(lane)):
-        return row[0], row[1]
+def find_head(tx: Tx, lane: Lane) -> tuple[int, int, int] | None:
+    """(priority, ready, id) of the first job of a lane; None: it has none. Who is in front has the lower one."""
+    for priority, ready, number in tx.tuples(_HEAD_OF[_which(lane)], **_where(lane)):
+        return priority, ready, number
     return None
 
 

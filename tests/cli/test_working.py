@@ -274,6 +274,16 @@ def test_what_a_worker_cannot_have_is_refused(made: Cli, options: list[object], 
     assert words in result.err
 
 
+def test_who_asks_for_work_may_need_labels(made: Cli) -> None:
+    assert made.call("-A", APP, "enqueue", "greet", "--arg", "name=Ada", "--needs", "region=eu").code == 0
+    with made.spawn("-A", APP, "work", "--burst") as worker:
+        assert "left queued: 1 job for want of label region=eu" in worker.communicate()[1]
+    said = made.call("why", "job", 1)
+    assert "which no running worker serves" in said.out
+    assert made.run("-A", APP, "work", "--burst", "--label", "region=eu").code == 0
+    assert made.call("job", "show", 1, "--json").json["state"] == "completed"
+
+
 def test_a_plan_for_this_machine(made: Cli) -> None:
     shown = made.call("-A", APP, "worker", "plan")
     assert shown.code == 0

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _args = click.option("--arg", "args", multiple=True, metavar="NAME=VALUE", help="An argument: JSON, else text. Repeat it.")
 _priority = click.option("--priority", type=PRIORITY, metavar="high|normal|low", default="normal")
+_needs = click.option("--needs", multiple=True, metavar="LABEL", help="Only workers with this label, beside its own needs.")
 
 
 @click.command(cls=Command, needs_app=True)
@@ -26,6 +27,7 @@ _priority = click.option("--priority", type=PRIORITY, metavar="high|normal|low",
 @click.argument("subject")
 @_args
 @_priority
+@_needs
 @click.option(
     "--if-active",
     type=one_of("--if-active", ["join", "wait", "refuse"]),
@@ -46,6 +48,7 @@ def start(
     subject: str,
     args: tuple[str, ...],
     priority: str,
+    needs: tuple[str, ...],
     if_active: str,
     from_stage: str | None,
     only: tuple[str, ...],
@@ -67,6 +70,7 @@ def start(
             if_active=if_active,
             from_stage=from_stage,
             only=_stages(only),
+            needs=needs,
         )
         if not json_wanted:
             show.line(str(run.id))
@@ -115,6 +119,7 @@ def _say_if_nobody_works(mill: Mill, place: Place) -> None:
 @_args
 @click.option("--queue", metavar="QUEUE", help="Instead of the task's own.")
 @_priority
+@_needs
 @click.option("--at", type=moment, metavar="TIME", help="Not before: 2027-01-31T14:30.")
 @click.option("--in", "delay", type=duration, metavar="DURATION", help="Not before so long from now: 90, 10m, 2h.")
 @click.option("--unique", metavar="KEY", help="Only if no unfinished job of this task has the same key.")
@@ -128,6 +133,7 @@ def enqueue(
     args: tuple[str, ...],
     queue: str | None,
     priority: str,
+    needs: tuple[str, ...],
     at: datetime | None,
     delay: float | None,
     unique: str | None,
@@ -151,6 +157,7 @@ def enqueue(
             unique=unique,
             timeout=timeout,
             retries=retries,
+            needs=needs,
         )
         if json_wanted:
             show.document(job)

@@ -26,7 +26,7 @@ _slots = click.option(
     "-n", "slots", multiple=True, metavar="[QUEUE=]N", help="Jobs at once (default: one per core); of a QUEUE, for itself."
 )
 _labels = click.option("--label", "labels", multiple=True, metavar="LABEL", help="It has what jobs need: gpu, region=eu.")
-_memory = click.option("--memory", metavar="SIZE", help="For jobs that declare theirs (default: of this machine), as 8GB.")
+_memory = click.option("--memory", metavar="SIZE", help="For jobs that declare theirs: 8GB (default: what is there).")
 _grace = click.option(
     "--grace", type=duration, metavar="DURATION", help="How long running jobs may go on after SIGTERM (default: 30)."
 )

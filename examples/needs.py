@@ -8,6 +8,7 @@ It prints:
     archive needed 2 attempts: 150 MB were too little for 'cats', 600 MB were not
 """
 
+import logging
 from tempfile import TemporaryDirectory
 
 from gristmill import Context, Mill, task
@@ -29,6 +30,7 @@ def archive(ctx: Context, name: str) -> int:
 
 
 def main() -> None:
+    logging.getLogger("gristmill").setLevel(logging.ERROR)  # the first worker warns of what it leaves queued
     with TemporaryDirectory() as folder, Mill.open(f"sqlite:///{folder}/needs.db", thumbnails, upscale, archive) as mill:
         small, gpu = mill.enqueue(thumbnails).id, mill.enqueue(upscale).id
         said = []

@@ -123,7 +123,7 @@ def after(ctx: Context) -> None:
         pass
 
 
-@task
+@task(retries=0)
 def two(ctx: Context) -> None:
     with ctx.lock("edition", 42), ctx.lock("project", 1):
         pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 
@@ -253,6 +255,8 @@ def test_outside_debug_mode_it_is_said(play: Play, caplog: pytest.LogCaptureFixt
     with lenient.lock("edition", 1, None, Party()), lenient.lock("project", 2, None, Party()):
         assert "project/2 is asked for while edition/1 is held" in caplog.text
         assert sorted(lock.resource for lock in held(play)) == ["edition/1", "project/2"]
+        assert len(lenient.held_here()) == 2
+    assert lenient.held_here() == []
     lenient.close()
 
 
@@ -312,6 +316,14 @@ def test_tasks_are_never_both_inside_though_they_commit_there(play: Play, made: 
 
     asyncio.run(main())
     assert most == [1] * 12
+
+
+def test_a_plain_with_in_a_task_is_refused(made: Made) -> None:
+    async def main() -> None:
+        with pytest.raises(Invalid, match="write `async with`"):
+            made().__enter__()
+
+    asyncio.run(main())
 
 
 def test_a_second_lock_of_one_task_is_refused(made: Made) -> None:
@@ -381,6 +393,38 @@ def test_a_process_killed_while_it_waits_is_passed_over(mill: Mill) -> None:
         eventually(lambda: any(waiter.pid == os.getpid() for lock in mill.locks() for waiter in lock.waiters))
     assert last.got.wait(30)
     last.end()
+
+
+_FREEZING = """
+import os, signal, sys, time
+from gristmill import LockLost, Mill
+from gristmill.ledger import locks
+locks.HOLD_FOR = 1_000_000
+with Mill.open(sys.argv[1]) as mill:
+    lock = mill.lock("edition", 42)
+    try:
+        with lock:
+            lock._session._renew_at = float("inf")  # frozen in a transaction, it would stop everybody
+            print("held", flush=True)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            with mill.transaction() as connection:
+                lock.check(connection)
+            print("committed", flush=True)
+    except LockLost:
+        print("lost", flush=True)
+"""
+
+
+def test_a_holder_that_was_frozen_for_longer_than_its_lease_finds_out(sqlite_url: str) -> None:
+    with Mill.open(sqlite_url) as mill:
+        command = [sys.executable, "-c", _FREEZING, sqlite_url]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as frozen:
+            assert frozen.stdout is not None
+            assert frozen.stdout.readline() == "held\n"
+            eventually(lambda: psutil.Process(frozen.pid).status() == psutil.STATUS_STOPPED)
+            with mill.lock("edition", 42):  # not before the lease is over
+                os.kill(frozen.pid, signal.SIGCONT)
+                assert frozen.stdout.read() == "lost\n"
 
 
 _COUNTING = """

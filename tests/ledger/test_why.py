@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import pytest
@@ -10,11 +11,14 @@ import pytest
 from gristmill import Pipeline, task
 from gristmill.clock import to_datetime
 from gristmill.errors import Invalid, NotFound
+from gristmill.execution.locking import Locks, Program
 from gristmill.identity import born, host
 from gristmill.ledger.finish import Verdict
+from gristmill.ledger.locks import Who
 from gristmill.model import Reason, Why
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, each, plan, solo, step, stubborn
+from tests.worker.helpers import eventually
 
 
 @task(name="mail", queue="mail")
@@ -129,6 +133,37 @@ def test_a_job_behind_others(opened: Open) -> None:
     assert play.mill.why(job=next_one).sentence == (
         f"job {next_one} (solo) is the next of queue 'default', as soon as a worker has room"
     )
+
+
+def test_a_job_that_waits_for_a_lock(play: Play) -> None:
+    first, second = play.mill.enqueue_many(solo, [{}] * 2)
+    player = play.player()
+    player.take()
+    of_process = Locks(play.ledger)
+    with of_process.lock("page", "home", 30, LockParty(first, player.id)):
+        waiting = threading.Thread(target=take_and_leave, args=(of_process, LockParty(second, player.id)))
+        waiting.start()
+        why = eventually(lambda: (found := play.mill.why(job=second)).reason is Reason.LOCKED and found)
+        assert why.command == ("why", "job", str(first))
+        assert (
+            f"job {second} (solo) on worker {player.id} on elsewhere waits for the lock page/home since 20" in why.sentence
+        )
+        assert f" UTC: locked by job {first} (worker {player.id} on " in why.sentence
+        assert play.mill.why(job=first).reason is Reason.IN_PROGRESS
+        play.mill.cancel_job(second)
+        assert play.mill.why(job=second).reason is Reason.STOPPING
+    waiting.join(30)
+    of_process.close()
+
+
+class LockParty(Program):
+    def __init__(self, job: int, worker: int) -> None:
+        self.who = Who(job, 1, worker)
+
+
+def take_and_leave(locks: Locks, party: LockParty) -> None:
+    with locks.lock("page", "home", 30, party):
+        pass
 
 
 def test_a_job_in_progress(play: Play) -> None:

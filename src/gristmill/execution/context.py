@@ -61,7 +61,7 @@ class Unsupervised:
         from gristmill.execution.locking import Locks
 
         if self._locks is None:
-            self._locks = Locks(self.ledger(), debug=True)
+            self._locks = Locks(self.ledger(), debug=True, may_block=True)
         return self._locks
 
     def report_wait(self, job: int, attempt: int, since: float | None, waited: float | None) -> None: ...

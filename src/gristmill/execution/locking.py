@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import select
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -117,11 +118,12 @@ _clock = threading.Lock()
 class Locks:
     """All locks of one process on one database; without one, as in a test of a single function, every lock is free."""
 
-    def __init__(self, ledger: Ledger | None, debug: bool = False) -> None:
+    def __init__(self, ledger: Ledger | None, debug: bool = False, *, may_block: bool = False) -> None:
         self._ledger = ledger
         self._debug = debug
+        self._may_block = may_block or ledger is None  # an event loop: a test may have one, and runs plain functions in it
         self._source: Rows | Sessions | None = None
-        self._mine: dict[object, Lock] = {}  # what each thread or task holds
+        self._mine: dict[object, list[Lock]] = {}  # what each thread or task holds
         self._held: set[Lock] = set()
         self._mutex = threading.Lock()
         self._wake = threading.Event()
@@ -136,8 +138,7 @@ class Locks:
 
     def held_here(self) -> list[Lock]:
         """What this thread or task holds."""
-        found = self._mine.get(_here())
-        return [] if found is None else [found]
+        return list(self._mine.get(_here(), ()))
 
     def close(self) -> None:
         with self._mutex:
@@ -156,23 +157,28 @@ class Locks:
 
     def check_order(self, lock: Lock) -> None:
         """Who waits for a second lock while it holds one may wait for somebody who waits for the first, for ever."""
-        other = self._mine.get(_here())
-        if other is not None and other._party.over:
-            other._look()  # a job before this one left it behind
-            other = None
-        if other is None:
-            return
-        if (other.key.kind, other.key.object) == (lock.key.kind, lock.key.object):
-            raise Refused(f"the lock {lock.key.name} is held here already (as {other.key.name}): it would wait for itself")
-        said = f"the lock {lock.key.name} is asked for while {other.key.name} is held"
-        if self._debug:
-            raise Refused(f"{said}: two who do that in different order wait for ever; give the first one back before")
-        log.warning("%s: two who do that in different order wait for ever", said)
+        for other in self.held_here():
+            if other._party.over:
+                other._look()  # a job before this one left it behind
+                continue
+            if other.key[:2] == lock.key[:2]:
+                raise Refused(f"the lock {lock.key.name} is held here already: it would wait for itself")
+            said = f"the lock {lock.key.name} is asked for while {other.key.name} is held"
+            if self._debug:
+                raise Refused(f"{said}: two who do that in different order wait for ever; give the first one back before")
+            log.warning("%s: two who do that in different order wait for ever", said)
+
+    def check_loop(self, lock: Lock) -> None:
+        """A plain `with` in a task would stop all others while it waits, perhaps the one that it waits for."""
+        if not self._may_block and _task() is not None:
+            raise Invalid(
+                f"the lock {lock.key.name} is asked for in an async function: write `async with`, or nothing else moves"
+            )
 
     def acquired(self, lock: Lock, owner: object) -> None:
         with self._mutex:
             self._held.add(lock)
-            self._mine.setdefault(owner, lock)
+            self._mine.setdefault(owner, []).append(lock)
             if self._ledger is not None and self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, daemon=True, name="gristmill-locks")
                 self._watcher.start()
@@ -181,8 +187,11 @@ class Locks:
     def left(self, lock: Lock, owner: object) -> None:
         with self._mutex:
             self._held.discard(lock)
-            if self._mine.get(owner) is lock:
-                del self._mine[owner]
+            mine = self._mine.get(owner, [])
+            if lock in mine:
+                mine.remove(lock)
+            if not mine:
+                self._mine.pop(owner, None)
 
     def still_held(self, lock: Lock) -> bool:
         return lock in self._held
@@ -234,12 +243,14 @@ class Locks:
 
 def _here() -> object:
     """The task that runs, or the thread."""
-    with contextlib.suppress(RuntimeError):
-        import asyncio
+    return _task() or threading.get_ident()
 
-        if (task := asyncio.current_task()) is not None:
-            return task
-    return threading.get_ident()
+
+def _task() -> object | None:
+    asyncio = sys.modules.get("asyncio")  # who has not imported it, has no tasks
+    with contextlib.suppress(RuntimeError):
+        return None if asyncio is None else asyncio.current_task()
+    return None
 
 
 class Lock:
@@ -277,6 +288,7 @@ class Lock:
     # ---- waiting
 
     def __enter__(self) -> Self:
+        self._locks.check_loop(self)
         self._begin()
         try:
             if not self._soon():

@@ -145,7 +145,12 @@ class Sessions:
         arguments, options = self.ledger.engine.dialect.create_connect_args(url)
         try:
             connection = psycopg.connect(*arguments, **{**options, **connect_defaults(url)}, autocommit=True)
-            connection.execute(_SETTINGS)
+            try:
+                connection.execute(_SETTINGS)
+            except psycopg.DataError:  # one of them is not for the server's system
+                for name, value in _WANTED.items():
+                    with contextlib.suppress(psycopg.DataError, psycopg.ProgrammingError):
+                        connection.execute("SELECT set_config(%s, %s, false)", (name, value))
         except psycopg.Error as error:
             raise self.explained(error) from error
         return connection

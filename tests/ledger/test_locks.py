@@ -522,6 +522,40 @@ def test_a_holder_that_lost_its_lock_is_stopped(play: Play, clock: FrozenClock, 
     other.end()
 
 
+def test_a_lock_that_is_being_given_back_does_not_look_lost(play: Play, made: Made) -> None:
+    """The thread that watches looks as often as it can, while locks come and go."""
+    parties = []
+    for _ in range(100):
+        parties.append(Party())
+        lock = made(party=parties[-1])
+        with lock:
+            looking = threading.Thread(target=lambda lock=lock: [lock._look() for _ in range(20)])
+            looking.start()
+            if play.ledger.is_sqlite:
+                lock._session._renew_at = 0.0  # type: ignore[attr-defined]
+        looking.join()
+    assert [party.losses for party in parties if party.losses] == []
+
+
+def test_a_task_that_somebody_else_cancels_too_gives_its_lock_back(play: Play, made: Made) -> None:
+    async def lose() -> None:
+        async with made(job=1) as lock:
+            lock._lost = lock._loss()
+            lock._cancel()
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        task = asyncio.create_task(lose())
+        while not held(play):
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises((asyncio.CancelledError, LockLost)):
+            await task
+
+    asyncio.run(main())
+    eventually(lambda: held(play) == [])
+
+
 def test_a_lease_that_is_over_is_as_good_as_new_while_nobody_took_the_lock(
     lite_play: Play, clock: FrozenClock, lite_made: Made
 ) -> None:

@@ -13,9 +13,9 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from gristmill.errors import DatabaseError, Invalid, LockLost, LockTimeout, Refused, Stopped, Unavailable
 from gristmill.execution.context import storable
@@ -24,6 +24,7 @@ from gristmill.ledger.locks import LockKey, Who, key_of
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
     from sqlalchemy import Connection
 
@@ -128,7 +129,7 @@ class Locks:
         self._mutex = threading.Lock()
         self._wake = threading.Event()
         self._watcher: threading.Thread | None = None
-        self._threads: Any = None
+        self._threads: ThreadPoolExecutor | None = None
 
     def lock(self, kind: str | int, item: str | int, timeout: float | None, party: Party) -> Lock:
         if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
@@ -203,16 +204,17 @@ class Locks:
             return self._ledger.glance(session.holds)
         return self._ledger.join(connection, session.holds)
 
-    async def run(self, call: Any, *args: Any) -> Any:
-        """In a thread of our own: the database may keep us waiting, and others use the loop's."""
+    async def run(self, call: Callable[[], bool]) -> bool:
+        """In a thread of our own: the database may keep us waiting, and others use the loop's. Whatever happens to the task
+        that waits here, it is done."""
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
         if self._ledger is None:
-            return call(*args)
+            return call()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(4, "gristmill-locks")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
+        return await asyncio.shield(asyncio.wrap_future(self._threads.submit(call)))
 
     # ---- the thread that watches
 
@@ -226,8 +228,10 @@ class Locks:
             self._wake.clear()
             self._listen(held)
             for lock in held:
-                if lock in self._held:
+                try:
                     lock._look()
+                except Exception:  # one lock must not keep the others from being watched
+                    log.exception("the lock %s cannot be watched", lock.key.name)
 
     def _listen(self, held: list[Lock]) -> None:
         """Sleeps until one of the sessions says something (that it is over), a new one is there, or it is time."""
@@ -264,6 +268,7 @@ class Lock:
         self._asked = False
         self._given_up = False
         self._stepping = threading.Lock()
+        self._leaving = threading.Lock()
         self._again_at = 0.0
         self._warned = False
         self._owner: object = None
@@ -391,20 +396,29 @@ class Lock:
             log.warning("the lock %s was not given back by its job: it is now", self.key.name)
             self._leave()
             return
-        if self._lost is None:
-            try:
-                if self._session.still_held():
-                    return
-            except DatabaseError as error:
-                log.warning("the lock %s: %s", self.key.name, error)
-                return  # asked again; who takes it away meanwhile makes it lost
-            self._lost, self._lost_at = self._loss(), time.monotonic()
+        if self._is_well():
+            return
+        if not self._lost_at:
+            self._lost_at = time.monotonic()
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._cancel)
                 return
+        assert self._lost is not None
         if not self._told and (self._loop is None or time.monotonic() - self._lost_at > _GRACE):
             self._told = True
             self._party.lost(self._lost)
+
+    def _is_well(self) -> bool:
+        """Is it held, or given back? (Not just now: what is being given back must not look lost.)"""
+        with self._leaving:
+            if not self._locks.still_held(self):
+                return True
+            try:
+                if self._lost is None and not self._session.still_held():
+                    self._lost = self._loss()
+            except DatabaseError as error:  # asked again; who takes it away meanwhile makes it lost
+                log.warning("the lock %s: %s", self.key.name, error)
+            return self._lost is None
 
     def _cancel(self) -> None:
         if self._locks.still_held(self):
@@ -428,23 +442,21 @@ class Lock:
         if self._cancelled:
             task = asyncio.current_task()
             assert task is not None
-            task.uncancel()
-            if not isinstance(error, asyncio.CancelledError):  # the cancellation is still to come
+            if not isinstance(error, asyncio.CancelledError):  # our cancellation is still to come
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.sleep(0)
-            elif task.cancelling():
-                return  # somebody else wants it to end, too
-            error = None
-        # Whatever happens to this task, the lock is given back.
-        self._raise_unless(await asyncio.shield(self._locks.run(self._leave)), error)
+            if not task.uncancel():  # or somebody else wants it to end, too
+                error = None
+        self._raise_unless(await self._locks.run(self._leave), error)
 
     def _leave(self) -> bool:
-        self._locks.left(self, self._owner)
-        try:
-            return self._session.release()
-        except DatabaseError as error:
-            log.warning("the lock %s could not be given back: %s", self.key.name, error)
-            return False
+        with self._leaving:
+            self._locks.left(self, self._owner)
+            try:
+                return self._session.release()
+            except DatabaseError as error:
+                log.warning("the lock %s could not be given back: %s", self.key.name, error)
+                return False
 
     def _raise_unless(self, was_held: bool, error: BaseException | None) -> None:
         """What was done without the lock is no success. An error of the block's own stays what it is."""

@@ -522,19 +522,26 @@ def test_a_holder_that_lost_its_lock_is_stopped(play: Play, clock: FrozenClock, 
     other.end()
 
 
-def test_a_lock_that_is_being_given_back_does_not_look_lost(play: Play, made: Made) -> None:
-    """The thread that watches looks as often as it can, while locks come and go."""
-    parties = []
-    for _ in range(100):
-        parties.append(Party())
-        lock = made(party=parties[-1])
-        with lock:
-            looking = threading.Thread(target=lambda lock=lock: [lock._look() for _ in range(20)])
-            looking.start()
-            if play.ledger.is_sqlite:
-                lock._session._renew_at = 0.0  # type: ignore[attr-defined]
-        looking.join()
-    assert [party.losses for party in parties if party.losses] == []
+def test_a_lock_that_is_just_given_back_does_not_look_lost(play: Play, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    party = Party()
+    lock = made(party=party)
+    lock.__enter__()
+    leaving = threading.Thread(target=lock.__exit__, args=(None, None, None))
+    look, begun = lock._session.still_held, threading.Event()
+
+    def slowly() -> bool:
+        """Its holder gives it back while it is looked at."""
+        leaving.start()
+        begun.set()
+        leaving.join(0.3)
+        if play.ledger.is_sqlite:
+            lock._session._renew_at = 0.0  # type: ignore[attr-defined]
+        return look()
+
+    monkeypatch.setattr(lock._session, "still_held", slowly)
+    assert begun.wait(30)
+    leaving.join(30)
+    assert (lock._lost, party.losses, held(play)) == (None, [], [])
 
 
 def test_a_task_that_somebody_else_cancels_too_gives_its_lock_back(play: Play, made: Made) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gristmill.pipeline import Pipeline, Task, task
     from gristmill.retention import Retention
     from gristmill.retry import Retries
+    from gristmill.schedule import Schedule
 
 __version__ = VERSION
 
@@ -47,6 +48,7 @@ __all__ = [
     "Refused",
     "Retention",
     "Retries",
+    "Schedule",
     "Skip",
     "Task",
     "Unavailable",
@@ -64,6 +66,7 @@ _HOME = {
     "Pipeline": "gristmill.pipeline",
     "Retention": "gristmill.retention",
     "Retries": "gristmill.retry",
+    "Schedule": "gristmill.schedule",
     "Task": "gristmill.pipeline",
     "check": "gristmill.application",
     "task": "gristmill.pipeline",

@@ -426,6 +426,40 @@ class Why:
 
 
 @dataclass(frozen=True)
+class ScheduleEntry:
+    """A schedule in the ledger, and where it has got to."""
+
+    name: str
+    state: str  #: `on`, `paused`, `off`, or `broken`: this code cannot read it
+    when: str  #: its times in plain words
+    spec: dict[str, Any]  #: what it was declared or added with
+    next_at: datetime | None
+    last_at: datetime | None  #: the last fire time that started something
+    last_started_at: datetime | None
+    last_job: int | None
+    last_run: int | None
+    declared: bool  #: in code; else added by hand
+    undeclared_at: datetime | None  #: since when the code does not declare it any more
+    paused_at: datetime | None
+    paused_by: str | None
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Firing:
+    """What became of one fire time of a schedule."""
+
+    schedule: str
+    fire_at: datetime | None
+    at: datetime | None  #: when that was decided
+    outcome: str  #: `started`, or why not: `overlap`, `window`, `missed`, `failed`
+    job: int | None
+    runs: tuple[int, ...]
+    detail: str | None
+    by: str | None  #: who asked for it out of turn
+
+
+@dataclass(frozen=True)
 class Status:
     """The overall picture."""
 

@@ -1,4 +1,4 @@
-"""What an application offers, by name: its pipelines and tasks, its own tables, its checks."""
+"""What an application offers, by name: its pipelines and tasks, its own tables, its checks, its schedules."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 from gristmill.application import Check, Migrations
 from gristmill.errors import Invalid, did_you_mean
 from gristmill.pipeline import Part, Pipeline, Stage, Task
+from gristmill.schedule import Schedule
 
-Piece = Pipeline | Task[Any, Any] | Migrations | Check
+Piece = Pipeline | Task[Any, Any] | Migrations | Check | Schedule
 
 
 class Registry:
@@ -21,6 +22,7 @@ class Registry:
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.migrations: dict[str, Migrations] = {}
         self.checks: dict[str, Check] = {}
+        self.schedules: dict[str, Schedule] = {}
         for piece in pieces:
             self.add(piece)
 
@@ -39,11 +41,14 @@ class Registry:
             self._put(self.migrations, piece.name, piece, "folders of migration")
         elif isinstance(piece, Check):
             self._put(self.checks, piece.name, piece, "check")
+        elif isinstance(piece, Schedule):
+            self._put(self.schedules, piece.name, piece, "schedule")
         else:
             raise Invalid(f"an application is made of pipelines and tasks, not of {piece!r}")
 
     def pieces(self) -> list[Piece]:
-        return [*self.pipelines.values(), *self.tasks.values(), *self.migrations.values(), *self.checks.values()]
+        work: list[Piece] = [*self.pipelines.values(), *self.tasks.values()]
+        return [*work, *self.migrations.values(), *self.checks.values(), *self.schedules.values()]
 
     def own(self) -> list[Migrations]:
         """The histories of its own tables."""
@@ -104,6 +109,6 @@ def pieces_of(namespace: Mapping[str, Any]) -> Iterator[Piece]:
     """What of an application a module holds at its top level."""
     seen: set[int] = set()
     for value in namespace.values():
-        if isinstance(value, Pipeline | Task | Migrations | Check) and id(value) not in seen:
+        if isinstance(value, Pipeline | Task | Migrations | Check | Schedule) and id(value) not in seen:
             seen.add(id(value))
             yield value

@@ -205,7 +205,7 @@ def test_up_serves_all_queues_and_reports_itself(made: Cli) -> None:
     with made.spawn("-A", APP, "up", "-n", 1) as up:
         assert up.stderr is not None
         assert re.fullmatch(
-            r"\d\d:\d\d:\d\d worker for all queues, reconciler and retention, 1 slot, on sqlite:///gristmill\.db;"
+            r"\d\d:\d\d:\d\d worker for all queues, reconciler, schedules and retention, 1 slot, on sqlite:///gristmill\.db;"
             r" Ctrl-C stops it\n",
             up.stderr.readline(),
         )

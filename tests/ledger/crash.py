@@ -18,7 +18,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from gristmill.ledger import adopt, again, bulk, parts, prune, remove, repair, start, stop, subjects, workers
+from gristmill.ledger import (
+    adopt,
+    again,
+    bulk,
+    once,
+    parts,
+    prune,
+    remove,
+    repair,
+    schedules,
+    stale,
+    start,
+    stop,
+    subjects,
+    workers,
+)
 from gristmill.ledger.choose import Choice
 from gristmill.ledger.chores import Selection
 from gristmill.ledger.claim import Lane, Origin, Want, claim
@@ -26,9 +41,10 @@ from gristmill.ledger.emit import Emission, Item, emit
 from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.finish import Completed, Outcome, Verdict, finish
 from gristmill.ledger.own import finish_own, lock_own
-from gristmill.ledger.start import IfActive, PlannedStage
+from gristmill.ledger.start import IfActive, NewJob, PlannedStage
 from gristmill.ledger.store import Ledger
 from gristmill.ledger.tx import Tx
+from gristmill.schedule import Stalest
 from tests.ledger.hooks import hooked
 
 AFTER_COMMIT = 1_000_000
@@ -59,6 +75,18 @@ def _chosen(run: int, epoch: int, state: int, items: Any, selection: list[Any], 
     return again.Chosen(run, epoch, state, items, Selection(tuple(selection[0]), *selection[1:]), stage)
 
 
+def _plan(stages: list[list[Any]]) -> list[PlannedStage]:
+    return [PlannedStage._make([*stage[:-1], tuple(stage[-1])]) for stage in stages]
+
+
+def _new_run(pipeline: str, subject: str, args: str, priority: int, stages: list[list[Any]]) -> schedules.NewRun:
+    return schedules.NewRun(pipeline, subject, args, priority, _plan(stages))
+
+
+def _wanted(pipeline: str, args: str, priority: int, stages: list[list[Any]], stalest: list[Any], gap: Any) -> stale.Wanted:
+    return stale.Wanted(pipeline, args, priority, _plan(stages), Stalest._make(stalest), gap)
+
+
 def _wants(queue: int) -> list[Want]:
     return [Want(0, 10, (Lane(queue, 0),))]
 
@@ -80,9 +108,7 @@ VERBS: dict[str, Callable[..., Any]] = {
         exchange, worker, Batch(_emissions(emissions), outcomes=_outcomes(outcomes)), _wants(queue), {0: 10}
     ),
     "claim": lambda do, worker, queue: do(claim, worker, _wants(queue), {0: 10}),
-    "start": lambda do, pipeline, subject, stages: do(
-        start.start, pipeline, subject, "{}", 1, [PlannedStage._make([*s[:-1], tuple(s[-1])]) for s in stages], IfActive.WAIT
-    ),
+    "start": lambda do, pipeline, subject, stages: do(start.start, pipeline, subject, "{}", 1, _plan(stages), IfActive.WAIT),
     "cancel_run": lambda do, run: do(stop.cancel_run, run, by="me"),
     "cancel_job": lambda do, job: do(stop.cancel_job, job, by="me"),
     "requeue_job": lambda do, job: do(stop.requeue_job, job, by="me"),
@@ -115,6 +141,10 @@ VERBS: dict[str, Callable[..., Any]] = {
     "remove_jobs": lambda do, stage: do(remove.remove_jobs, stage),
     "prune_run": lambda do, run: do(prune.prune_run, run, prune.Record(), by="me"),
     "prune_jobs": lambda do, jobs: do(prune.prune_jobs, jobs, prune.Record(), by="me"),
+    "fire_job": lambda do, number, spec, job: do(schedules.fire, number, spec, NewJob._make(job)),
+    "fire_run": lambda do, number, spec, run: do(schedules.fire, number, spec, _new_run(*run)),
+    "fire_stalest": lambda do, number, spec, wanted: do(schedules.fire, number, spec, _wanted(*wanted)),
+    "once": lambda do, job: do(once.once, "job solo:k", start.enqueue, NewJob._make(job)),
 }
 
 

@@ -118,6 +118,8 @@ _BROKEN = {
     "a subject is as fresh as its last good run": """
         SELECT s.id FROM gm_subject s LEFT JOIN gm_run r ON r.id = s.last_good_run_id
         WHERE s.last_good_at <> coalesce(r.finished_at, 0)""",
+    "a fire time that started something says what, another does not": """
+        SELECT id FROM gm_fire WHERE (outcome = 'started') <> (job_id IS NOT NULL OR runs IS NOT NULL)""",
     "the last good run of a subject ended well": """
         SELECT s.id FROM gm_subject s JOIN gm_run r ON r.id = s.last_good_run_id WHERE r.state NOT IN (2, 3)""",
 }

@@ -17,6 +17,7 @@ from gristmill.ledger.choose import Choice
 from gristmill.ledger.chores import Selection
 from gristmill.ledger.emit import Item
 from gristmill.ledger.finish import Verdict
+from gristmill.schedule import Schedule
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
 from tests.ledger.crash import AFTER_COMMIT, Crasher, Order
@@ -405,7 +406,39 @@ def jobs_that_are_not_kept(play: Play) -> Scene:
     return Scene("prune_jobs", {"jobs": jobs})
 
 
+def _due(play: Play, verb: str, what: str, **options: Any) -> Scene:
+    """A schedule whose time has come, twice: what was missed is recorded too."""
+    schedule = Schedule("timed", cron="* * * * *", **options)
+    play.mill.add_schedule(schedule)
+    play.clock.advance(120)
+    number = play.value("SELECT id FROM gm_schedule")
+    return Scene(verb, {"number": number, "spec": schedule.spec, what: play.mill._prepare(schedule)})
+
+
+def a_fire_time_of_a_job(play: Play) -> Scene:
+    return _due(play, "fire_job", "job", task="solo")
+
+
+def a_fire_time_of_a_run(play: Play) -> Scene:
+    return _due(play, "fire_run", "run", pipeline="site", subject="s")
+
+
+def a_fire_time_of_the_stalest(play: Play) -> Scene:
+    for name in "abc":
+        play.mill.set_subject("one", name)
+    return _due(play, "fire_stalest", "wanted", pipeline="one", batch=2)
+
+
+def something_done_once(play: Play) -> Scene:
+    task, queue, pool = play.mill._how(play.mill._task(solo), None, None, None)
+    return Scene("once", {"job": [task, queue, pool, 1, "{}", None, None, None, None]})
+
+
 SCENES = [
+    a_fire_time_of_a_job,
+    a_fire_time_of_a_run,
+    a_fire_time_of_the_stalest,
+    something_done_once,
     an_adoption,
     a_repair_once_too_often,
     a_repair_of_a_lost_job,

@@ -18,6 +18,7 @@ from gristmill.ledger import health, locks
 from gristmill.ledger.finish import Verdict
 from gristmill.ledger.store import Ledger
 from gristmill.model import Diagnosis
+from gristmill.schedule import Schedule
 from tests import servers
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, stubborn
@@ -158,3 +159,23 @@ def test_files_that_may_not_be_written(sqlite_url: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "access", lambda path, _: not str(path).endswith("-turn"))
     finding = the_only_fault(sqlite_url)
     assert (finding.check, finding.command[0], finding.command[-1]) == ("permissions", "chown", f"{ledger.path}-turn")
+
+
+def test_a_schedule_that_nobody_fires(play: Play) -> None:
+    play.player(lease=10**6)
+    play.mill.add_schedule(Schedule("hourly", cron="0 * * * *", task="stubborn"))
+    play.mill.add_schedule(Schedule("never", cron="off", task="stubborn"))
+    play.clock.advance(2 * 3600)
+    found = wrong(play)["schedules"]
+    assert "hourly is overdue by" in found.sentence
+    assert "no worker that knows task stubborn fires schedules" in found.sentence
+    assert found.command == ("gristmill", "up")
+    play.mill.scheduler().run()
+    assert wrong(play) == {}
+
+
+def test_a_schedule_that_cannot_be_read(play: Play) -> None:
+    play.player()
+    play.mill.add_schedule(Schedule("nightly", cron="0 3 * * *", tz="Europe/Berlin", task="stubborn"))
+    play.change("UPDATE gm_schedule SET spec = replace(spec, 'Berlin', 'Atlantis')")
+    assert "unknown time zone 'Europe/Atlantis'" in wrong(play)["schedules"].sentence

@@ -30,6 +30,7 @@ from gristmill.ledger.finish import Verdict
 from gristmill.model import Reason
 from gristmill.pruner import Pruner
 from gristmill.retention import Rule
+from gristmill.schedule import Schedule
 from gristmill.states import SUCCESS, TERMINAL, State
 from tests.ledger import invariants
 from tests.ledger.conftest import empty
@@ -101,6 +102,9 @@ class LedgerMachine(RuleBasedStateMachine):
         self.play.mill.start(pick(PIPELINES, one), "s")
         self.play.mill.start(pick(PIPELINES, other), "t")
         self.players[0].part_kind()  # its name is written once
+        self.play.mill.add_schedule(Schedule("job", cron="* * * * *", task=solo))
+        self.play.mill.add_schedule(Schedule("run", cron="* * * * *", pipeline="gated", subject="s", catch_up="all"))
+        self.play.mill.add_schedule(Schedule("stalest", cron="* * * * *", pipeline="site", not_within=1, batch=2))
 
     # ---- applications
 
@@ -134,6 +138,15 @@ class LedgerMachine(RuleBasedStateMachine):
     )
     def enqueue(self, unique: str | None, scope: str, delay: float | None) -> None:
         self.play.mill.enqueue(solo, unique=unique, unique_scope=scope, delay=delay, retries=SOME)
+
+    @rule(pass_=st.sampled_from([0, 61, 200]))
+    def fire(self, pass_: float) -> None:
+        self.play.clock.advance(pass_)
+        self.play.mill.scheduler().tick()
+
+    @rule(which=WHICH)
+    def start_stalest(self, which: int) -> None:
+        self.play.mill.start_stalest(pick(PIPELINES, which), not_within=1)
 
     # ---- operators
 

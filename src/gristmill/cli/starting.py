@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from gristmill.mill import Mill
     from gristmill.model import Run
 
-_args = click.option("--arg", "args", multiple=True, metavar="NAME=VALUE", help="An argument: JSON, else text. Repeat it.")
-_priority = click.option("--priority", type=PRIORITY, metavar="high|normal|low", default="normal")
+ARGS = click.option("--arg", "args", multiple=True, metavar="NAME=VALUE", help="An argument: JSON, else text. Repeat it.")
+_once = click.option("--once", metavar="KEY", help="Only if nobody did with this key within a week.")
+PRIORITY_OPTION = click.option("--priority", type=PRIORITY, metavar="high|normal|low", default="normal")
 _needs = click.option("--needs", multiple=True, metavar="LABEL", help="Only workers with this label, beside its own needs.")
 
 
 @click.command(cls=Command, needs_app=True)
 @click.argument("pipeline")
 @click.argument("subject")
-@_args
-@_priority
+@ARGS
+@PRIORITY_OPTION
 @_needs
 @click.option(
     "--if-active",
@@ -39,6 +40,7 @@ _needs = click.option("--needs", multiple=True, metavar="LABEL", help="Only work
 @click.option(
     "--only", multiple=True, metavar="STAGE[:GLOB]", help="Only this stage; of the first, only items with such keys."
 )
+@_once
 @click.option("--wait", is_flag=True, help="Show progress until it ends: exit 0 completed, 2 with errors, 1 otherwise.")
 @as_json
 @pass_place
@@ -52,6 +54,7 @@ def start(
     if_active: str,
     from_stage: str | None,
     only: tuple[str, ...],
+    once: str | None,
     wait: bool,
     json_wanted: bool,
 ) -> int:
@@ -70,14 +73,16 @@ def start(
             if_active=if_active,
             from_stage=from_stage,
             only=_stages(only),
+            once=once,
             needs=needs,
         )
         if not json_wanted:
             show.line(str(run.id))
             sys.stdout.flush()
         if not run.created:
-            show.note(f"run {run.id} of {subject} is {run.state} already; this joined it")
-        _say_if_nobody_works(mill, place)
+            how = "nothing was started" if run.terminal or once else "this joined it"
+            show.note(f"run {run.id} of {subject} is {run.state} already; {how}")
+        say_if_nobody_works(mill, place)
         if wait:
             run = _follow(mill, run, place)
         if json_wanted:
@@ -109,20 +114,21 @@ def _follow(mill: Mill, run: Run, place: Place) -> Run:
         raise
 
 
-def _say_if_nobody_works(mill: Mill, place: Place) -> None:
+def say_if_nobody_works(mill: Mill, place: Place) -> None:
     if not mill.workers():
         show.note(f"no worker is running; start one with: {place.command('up')}")
 
 
 @click.command(cls=Command, needs_app=True)
 @click.argument("task")
-@_args
+@ARGS
 @click.option("--queue", metavar="QUEUE", help="Instead of the task's own.")
-@_priority
+@PRIORITY_OPTION
 @_needs
 @click.option("--at", type=moment, metavar="TIME", help="Not before: 2027-01-31T14:30.")
 @click.option("--in", "delay", type=duration, metavar="DURATION", help="Not before so long from now: 90, 10m, 2h.")
 @click.option("--unique", metavar="KEY", help="Only if no unfinished job of this task has the same key.")
+@_once
 @click.option("--timeout", type=duration, metavar="DURATION", help="Instead of the task's own.")
 @click.option("--retries", type=number(0, 10_000), metavar="N", help="Instead of the task's own.")
 @as_json
@@ -137,6 +143,7 @@ def enqueue(
     at: datetime | None,
     delay: float | None,
     unique: str | None,
+    once: str | None,
     timeout: float | None,
     retries: int | None,
     json_wanted: bool,
@@ -155,6 +162,7 @@ def enqueue(
             at=at,
             delay=delay,
             unique=unique,
+            once=once,
             timeout=timeout,
             retries=retries,
             needs=needs,
@@ -164,5 +172,6 @@ def enqueue(
         else:
             show.line(str(job.id))
         if not job.created:
-            show.note(f"job {job.id} has this unique key and is {job.state}; nothing was added")
-        _say_if_nobody_works(mill, place)
+            key = "--once" if once else "unique"
+            show.note(f"job {job.id} has this {key} key and is {job.state}; nothing was added")
+        say_if_nobody_works(mill, place)

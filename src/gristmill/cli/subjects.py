@@ -1,4 +1,4 @@
-"""`subject list|show|set|purge`."""
+"""`subject list|show|set|purge|start-stalest`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gristmill.cli import bulk, show
-from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
+from gristmill.cli.app import Command, Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.runs import LIMIT, print_recoveries, print_runs
 from gristmill.cli.show import Column
-from gristmill.cli.values import RUN_STATE, duration, number
+from gristmill.cli.starting import ARGS, PRIORITY_OPTION, say_if_nobody_works
+from gristmill.cli.values import RUN_STATE, duration, number, run_arguments
 
 if TYPE_CHECKING:
     from gristmill.model import Subject
@@ -23,7 +24,7 @@ _RUNS = 5  # of a subject that `subject show` names
 
 @click.group(cls=Group)
 def subject() -> None:
-    """List, show, set and purge subjects."""
+    """List, show, set, purge and start subjects."""
 
 
 @subject.command("list")
@@ -151,6 +152,46 @@ def purge(
     with place.open() as mill:
         act = partial(mill.purge_subject, pipeline, subject, history=history, reason=reason)
         bulk.perform(act, {}, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
+
+
+@subject.command("start-stalest", cls=Command, needs_app=True, short_help="Start those that were not run for longest.")
+@click.argument("pipeline")
+@ARGS
+@PRIORITY_OPTION
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only subjects with this label. Repeat it.")
+@click.option("--not-within", type=duration, metavar="AGE", default="23h", help="Of the end of the last run (default: 23h).")
+@click.option("--batch", type=number(1, 200), metavar="N", default=1, help="How many (default: 1).")
+@as_json
+@pass_place
+def start_stalest(
+    place: Place,
+    pipeline: str,
+    args: tuple[str, ...],
+    priority: str,
+    labels: tuple[str, ...],
+    not_within: float,
+    batch: int,
+    json_wanted: bool,
+) -> None:
+    """Start a run of PIPELINE for the subject whose last run ended longest ago; print its id.
+
+    Those that never ran come first; none that is running; a subject's own interval comes before --not-within. For cron:
+    it is no error if none is due.
+    """
+    app = place.registry()
+    values = run_arguments(args, app.pipeline(pipeline))
+    with place.open(app) as mill:
+        runs = mill.start_stalest(
+            pipeline, args=values, priority=priority, labels=labels, not_within=not_within, batch=batch
+        )
+        if json_wanted:
+            show.document(runs)
+        for run in runs if not json_wanted else ():
+            show.line(f"{run.id}  {run.subject}")
+        if not runs:
+            show.note(f"no subject of {pipeline} is due")
+        else:
+            say_if_nobody_works(mill, place)
 
 
 def _pair(text: str) -> tuple[str, str]:

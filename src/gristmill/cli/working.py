@@ -32,20 +32,20 @@ _grace = click.option(
 )
 
 
-@click.command(cls=Command, needs_app=True, short_help="Run a worker for all queues, the reconciler and retention.")
+@click.command(cls=Command, needs_app=True, short_help="Run a worker, the reconciler, schedules and retention.")
 @_slots
 @_labels
 @_memory
 @_grace
 @pass_place
 def up(place: Place, slots: tuple[str, ...], labels: tuple[str, ...], memory: str | None, grace: float | None) -> None:
-    """Run everything for this machine: a worker for all queues, the reconciler and retention."""
+    """Run everything for this machine: a worker for all queues, the reconciler, schedules and retention."""
     app = place.registry()
     log_to_stderr()
     with place.open(app) as mill:
-        worker = mill.worker(tickers=[mill.pruner().tick], **_machine(slots, labels, memory), grace=grace)
+        worker = mill.worker(tickers=[mill.pruner().tick], schedules=True, **_machine(slots, labels, memory), grace=grace)
         with beside(mill.reconciler().loop):
-            _run(worker, place, "worker for all queues, reconciler and retention")
+            _run(worker, place, "worker for all queues, reconciler, schedules and retention")
 
 
 @click.command(cls=Command, needs_app=True)
@@ -71,7 +71,7 @@ def work(
     strict: bool,
     grace: float | None,
 ) -> int:
-    """Run a worker. SIGTERM or Ctrl-C ends it gracefully; a second one at once."""
+    """Run a worker; it fires schedules too. SIGTERM or Ctrl-C ends it gracefully; a second one at once."""
     if burst and drain:
         raise click.UsageError("--burst and --drain are two ways to end; give one of them")
     if run is not None and (burst or drain):
@@ -83,7 +83,8 @@ def work(
             show.note(f"run {run} is {ended.state} already: there is nothing to do; run retry {run} runs items of it again")
             return OK
         has = _machine(slots, labels, memory)
-        worker = mill.worker(run=run, queues=queues, **has, strict=strict or None, grace=grace)
+        fires = run is None and not burst and not drain
+        worker = mill.worker(run=run, queues=queues, schedules=fires, **has, strict=strict or None, grace=grace)
         what = f"worker for {', '.join(queues)}" if queues else "worker for all queues"
         what = f"{what} of run {run}" if run is not None else what
         _run(worker, place, what, "idle" if burst else "drained" if drain else None)

@@ -17,7 +17,7 @@ from typing import Any
 from gristmill.clock import SECOND, to_datetime
 from gristmill.demand import Demand, least_lacking, pool_of
 from gristmill.errors import DatabaseError
-from gristmill.ledger import names
+from gristmill.ledger import names, schedules
 from gristmill.ledger.grants import purpose_of
 from gristmill.ledger.locks import held_locks
 from gristmill.ledger.schema import REVISION
@@ -32,6 +32,7 @@ _LONG = 600  # seconds that a transaction may take
 _DEAD = 100_000  # rows that are gone but not vacuumed, from which on it matters
 _FREE = 256 << 20  # bytes that a disk must have left
 _WAL = 1 << 30  # bytes of a write-ahead log that nobody could fold back
+_OVERDUE = 120  # seconds that a schedule may be late: workers look every second
 _LOOKED = 20_000  # failed jobs that are looked at: with more of them, these say enough
 
 _NOW = Sql("SELECT {now}")
@@ -86,6 +87,7 @@ def examine(ledger: Ledger) -> list[Diagnosis]:
     with ledger.reading() as tx:
         found += _sqlite(tx, ledger) if ledger.is_sqlite else _postgres(tx)
         found += _ledger(tx, "this host's" if ledger.is_sqlite else "the database's")
+        found += _schedules(tx)
     return found
 
 
@@ -152,6 +154,19 @@ def _unfit(tx: Tx, queue: Any, alive: Sequence[Worker], classes: Mapping[int, De
             said = f"{queue.name} has jobs that need {' and '.join(lacks)}, and no worker that has it"
             labels = [word for label in demand.labels for word in ("--label", label)]
             yield Diagnosis("queues", False, said, ("gristmill", "work", "-q", queue.name, *labels))
+
+
+def _schedules(tx: Tx) -> Iterator[Diagnosis]:
+    known = schedules.entries(tx)
+    at = to_datetime(tx.value(_NOW))
+    for entry in known:
+        late = (at - entry.next_at).total_seconds() if at and entry.next_at else 0.0
+        if entry.problem:
+            yield Diagnosis("schedules", False, entry.problem, ("gristmill", "schedule", "list"))
+        elif late > _OVERDUE:
+            target = f"task {entry.spec['task']}" if entry.spec["task"] else f"pipeline {entry.spec['pipeline']}"
+            said = f"{entry.name} is overdue by {late / 60:.0f} min: no worker that knows {target} fires schedules"
+            yield Diagnosis("schedules", False, said, ("gristmill", "up"))
 
 
 def _some(numbers: list[int], what: str) -> str:

@@ -73,6 +73,8 @@ resource_class = Table(
     Column("demand", Text, nullable=False, unique=True),
 )
 
+_STALE_AT = "CASE WHEN last_run_at > chosen_at THEN last_run_at ELSE chosen_at END"
+
 # What is asked of subjects by the thousand is in their own rows: to look it up in runs would be a join for each.
 subject = Table(
     "gm_subject",
@@ -87,11 +89,32 @@ subject = Table(
     Column("last_run_at", BigInteger),
     Column("last_good_run_id", BigInteger),
     Column("last_good_at", BigInteger, nullable=False, server_default=_ZERO),  # 0: never; the stalest come first
+    Column("chosen_at", BigInteger, nullable=False, server_default=_ZERO),  # when a schedule last chose or met it running
+    # What the stalest are found by, in the order of an index: the last end or choice; and when its own interval is over.
+    Column("stale_at", BigInteger, Computed(_STALE_AT, persisted=True)),
+    Column("due_at", BigInteger, Computed(f'{_STALE_AT} + "interval"', persisted=True)),
     UniqueConstraint("pipeline", "name", name="gm_subject_once"),
     CheckConstraint('"interval" > 0', name="gm_subject_interval"),
 )
 Index("gm_subject_state", subject.c.last_state, subject.c.id)
 Index("gm_subject_age", subject.c.last_good_at)
+_NO_INTERVAL, _OWN_INTERVAL = text('"interval" IS NULL'), text('"interval" IS NOT NULL')
+Index(
+    "gm_subject_stale",
+    subject.c.pipeline,
+    subject.c.stale_at,
+    subject.c.name,
+    sqlite_where=_NO_INTERVAL,
+    postgresql_where=_NO_INTERVAL,
+)
+Index(
+    "gm_subject_due",
+    subject.c.pipeline,
+    subject.c.due_at,
+    subject.c.name,
+    sqlite_where=_OWN_INTERVAL,
+    postgresql_where=_OWN_INTERVAL,
+)
 
 label = Table(
     "gm_label",
@@ -476,6 +499,69 @@ order = Table(
     Column("touched_at", BigInteger, nullable=False),
 )
 Index("gm_order_open", order.c.id, sqlite_where=text("reached IS NOT NULL"), postgresql_where=text("reached IS NOT NULL"))
+
+# What is started when. What it is, is in `spec`; the rest is where it has got to.
+schedule = Table(
+    "gm_schedule",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("spec", Text, nullable=False),
+    Column("declared", Boolean, nullable=False),  # in code; else added by hand
+    Column("undeclared_at", BigInteger),  # since when the code that knows its target does not declare it any more
+    Column("paused_at", BigInteger),
+    Column("paused_by", Text),
+    Column("fire_at", BigInteger),  # the first fire time that was not dealt with; NULL: paused, or off
+    Column("due_at", BigInteger),  # when that is to be acted on: jitter makes it later
+    Column("last_at", BigInteger),  # the last fire time that started something, what it started, and when
+    Column("last_started_at", BigInteger),
+    Column("last_job_id", BigInteger),
+    Column("last_run_id", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    CheckConstraint("(fire_at IS NULL) = (due_at IS NULL)", name="gm_schedule_due"),
+    CheckConstraint("paused_at IS NULL OR fire_at IS NULL", name="gm_schedule_paused"),
+    sqlite_autoincrement=True,  # or the history of a removed one would be a new one's
+)
+Index(
+    "gm_schedule_next",
+    schedule.c.due_at,
+    sqlite_where=text("due_at IS NOT NULL"),
+    postgresql_where=text("due_at IS NOT NULL"),
+)
+
+# What became of each fire time; written in the transaction that starts what it starts.
+fire = Table(
+    "gm_fire",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("schedule_id", BigInteger, ForeignKey("gm_schedule.id", ondelete="CASCADE"), nullable=False),
+    Column("fire_at", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),  # when that was decided
+    Column("outcome", Text, nullable=False),
+    Column("job_id", BigInteger),
+    Column("runs", Text),  # JSON list of ids
+    Column("detail", Text),
+    Column("who", Text),  # who asked for it, out of turn; NULL: it was its time
+)
+Index(
+    "gm_fire_once",
+    fire.c.schedule_id,
+    fire.c.fire_at,
+    unique=True,
+    sqlite_where=text("who IS NULL"),
+    postgresql_where=text("who IS NULL"),
+)
+Index("gm_fire_newest", fire.c.schedule_id, fire.c.id)
+
+# Keys by which something was asked for that must happen once, however often it is asked for.
+once = Table(
+    "gm_once",
+    metadata,
+    Column("key", Key, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("number", BigInteger, nullable=False),  # of the job or run
+)
+Index("gm_once_age", once.c.at)
 
 
 def columns(table: Table, alias: str = "") -> str:

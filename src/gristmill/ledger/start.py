@@ -125,10 +125,8 @@ def start(
     number = tx.value(_SUBJECT, pipeline=pipeline, subject=subject)
     new = {"subject": number, "pipeline": pipeline, "priority": priority, "args": args}
     for _ in range(100):
-        run = tx.value(_ADD_ACTIVE, state=int(State.QUEUED), **new)
+        run = start_idle(tx, pipeline, number, args, priority, plan, part)
         if run is not None:
-            _write_plan(tx, run, plan, part)
-            flow.begin(tx, run)
             return Started(run, created=True)
         active = tx.one(_ACTIVE, subject=number)
         if active is None:
@@ -149,6 +147,18 @@ def start(
             _write_plan(tx, run, plan, part)
             return Started(run, created=True)
     raise Refused(f"{pipeline} {subject!r}: runs start and end too fast to join one; try again")
+
+
+def start_idle(
+    tx: Tx, pipeline: str, subject: int, args: str, priority: int, plan: Sequence[PlannedStage], part: PartRun | None = None
+) -> int | None:
+    """Starts a run of a subject (by number) that has no active one; None: it has. Waits for no lock of that run."""
+    new = {"subject": subject, "pipeline": pipeline, "priority": priority, "args": args}
+    run: int | None = tx.value(_ADD_ACTIVE, state=int(State.QUEUED), **new)
+    if run is not None:
+        _write_plan(tx, run, plan, part)
+        flow.begin(tx, run)
+    return run
 
 
 def _write_plan(tx: Tx, run: int, plan: Sequence[PlannedStage], part: PartRun | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -25,10 +26,11 @@ from gristmill.states import UniqueScope
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from gristmill.ledger import once as onces
     from gristmill.ledger import read
     from gristmill.ledger import start as starting
 else:
-    read, starting = lazy("gristmill.ledger", "read", "start")
+    onces, read, starting = lazy("gristmill.ledger", "once", "read", "start")
 
 log = logging.getLogger("gristmill.mill")
 _SCOPES = {"unfinished": UniqueScope.UNFINISHED, "queued": UniqueScope.QUEUED}
@@ -46,6 +48,7 @@ class Asking(Reading):
         from_stage: Stage[Any, Any] | str | None = None,
         only: Only | None = None,
         needs: Labels = (),
+        once: str | None = None,
         connection: Connection | None = None,
     ) -> Run:
         """Starts a run of a pipeline for a subject. With a run active: joins it, waits behind it, or refuses.
@@ -53,6 +56,8 @@ class Asking(Reading):
         `from_stage`: only that one and what depends on it. `only`: only these stages; of the first, `{stage: glob}` takes
         only the items with such keys. The other stages stand for the subject's last good run, whose arguments are those
         of this run too, where none are given. `needs`: labels that its workers must have, beside those of the stages.
+
+        `once`: whoever asks with the same key again, within a week, gets the same run, ended or not.
 
         With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
         """
@@ -64,7 +69,7 @@ class Asking(Reading):
         text = self._arguments_of_run(flow, subject, arguments(args), part is not None)
         level = Priority.of(priority)
         do = self._doing(connection)
-        started = do(
+        answer = _once(do, "run", flow.name, once)(
             starting.start,
             flow.name,
             subject,
@@ -74,10 +79,13 @@ class Asking(Reading):
             choice(starting.IfActive, if_active, "if_active"),
             None if part is None else starting.PartRun(*part),
         )
+        started = starting.Started(*answer)
         if started.raised and level < Priority.LOW:
             while do(starting.raise_jobs, started.run_id):
                 pass
         run = self.run(started.run_id) if connection is None else do(read.run, started.run_id)
+        if once is not None and run.subject != subject:
+            raise Invalid(f"once={once!r} was used for {flow.name} {run.subject!r} (run {run.id}); give each its own key")
         if not started.created and args and run.args != orjson.loads(text):
             _ignored(run, "goes on with its own arguments; those given now are ignored")
         if not started.created and part and run.state != "waiting":
@@ -107,12 +115,14 @@ class Asking(Reading):
         delay: float | timedelta | None = None,
         unique: str | None = None,
         unique_scope: str = "unfinished",
+        once: str | None = None,
         timeout: float | None = None,
         retries: Retries | int | None = None,
         needs: Labels = (),
         connection: Connection | None = None,
     ) -> Job:
-        """Adds a job on its own. With `unique`, a twin that is unfinished (or `queued`) is returned instead.
+        """Adds a job on its own. With `unique`, a twin that is unfinished (or `queued`) is returned instead; with `once`,
+        the job that the same key was given for within a week, ended or not.
 
         `needs`: labels that its worker must have, beside those that the task needs.
         With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
@@ -123,7 +133,7 @@ class Asking(Reading):
         if unique is not None:
             unique = f"{registered.name}:{check_key(unique, 'unique key')}"
         do = self._doing(connection)
-        number, created = do(
+        number, created = _once(do, "job", registered.name, once)(
             starting.enqueue,
             starting.NewJob(
                 *self._how(registered, queue, timeout, retries, needs, do),
@@ -195,6 +205,11 @@ class Asking(Reading):
             )
             for stage in pipeline.ordered()
         ]
+
+
+def _once(do: Do, what: str, name: str, key: str | None) -> Do:
+    """How to run a verb, if nobody did it with this key before."""
+    return do if key is None else partial(do, onces.once, f"{what} {name}:{check_key(key, 'once key')}")
 
 
 def _ignored(run: Run, what: str) -> None:

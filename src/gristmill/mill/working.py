@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.demand import labels_of
 from gristmill.errors import Invalid, Refused, did_you_mean
 from gristmill.mill.lazy import lazy
-from gristmill.mill.reading import Reading
+from gristmill.mill.scheduling import Scheduling
 from gristmill.model import Run
 from gristmill.settings import worker_settings
 
@@ -21,7 +21,7 @@ else:
     (names,) = lazy("gristmill.ledger", "names")
 
 
-class Working(Reading):
+class Working(Scheduling):
     def work(
         self,
         until: Until = None,
@@ -33,6 +33,7 @@ class Working(Reading):
     ) -> None:
         """A worker in this process. `until`: None works until stopped, "idle" until nothing is ready, "drained" until
         nothing is queued or waits to be retried. `run`: only jobs of that run, until it ends; others may work on it too.
+        One that works until stopped fires schedules too.
         Settings: see `gristmill.settings`."""
         if until not in (None, "idle", "drained"):
             raise Invalid(f"unknown until={until!r}{did_you_mean(str(until), ['idle', 'drained'])}")
@@ -40,7 +41,8 @@ class Working(Reading):
             raise Invalid("work on one run ends when that ends; leave out until=…")
         if run is not None and self.run(run.id if isinstance(run, Run) else run).terminal:
             return
-        self.worker(run=run, queues=queues, tickers=tickers, **settings).run(until)
+        fires = until is None and run is None
+        self.worker(run=run, queues=queues, tickers=tickers, schedules=fires, **settings).run(until)
 
     def worker(
         self,
@@ -48,8 +50,10 @@ class Working(Reading):
         run: Run | int | None = None,
         queues: Sequence[str] = (),
         tickers: Sequence[Callable[[float], float]] = (),
+        schedules: bool = False,
         **settings: Any,
     ) -> supervisor.Worker:
+        """The same as an object, which `run()` runs; with `schedules` it fires them."""
         number = run.id if isinstance(run, Run) else run
         if number is not None and (found := self.run(number)).state == "waiting":
             raise Refused(f"run {number} has not begun: {found.subject!r} has an active run, which comes first")
@@ -65,4 +69,7 @@ class Working(Reading):
         for queue in chosen.slots_of():
             if queues and queue not in queues:
                 raise Invalid(f"queue {queue!r} has slots of its own, but is not among those of this worker; add it")
+        if schedules:
+            self.declare_schedules()
+            tickers = [*tickers, self.scheduler().tick]
         return supervisor.Worker(self.ledger, self.delivery, self.registry.sources(), chosen, queues, tickers, number)

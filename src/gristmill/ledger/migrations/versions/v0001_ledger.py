@@ -11,6 +11,7 @@ down_revision = None
 _STATES = ("queued", "in_progress", "completed", "completed_with_errors", "failed", "cancelled", "skipped", "waiting")
 _STAGE_STATES = ("waiting", "open", "sealed", "closed")
 _PRIORITIES = ("high", "normal", "low")
+_STALE_AT = "CASE WHEN last_run_at > chosen_at THEN last_run_at ELSE chosen_at END"
 
 
 def _words(column: str, words: tuple[str, ...]) -> str:
@@ -50,6 +51,61 @@ def _views() -> dict[str, str]:
     }
 
 
+def _create_schedules() -> None:
+    number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+    op.create_table(
+        "gm_schedule",
+        sa.Column("id", number, nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("spec", sa.Text(), nullable=False),
+        sa.Column("declared", sa.Boolean(), nullable=False),
+        sa.Column("undeclared_at", sa.BigInteger(), nullable=True),
+        sa.Column("paused_at", sa.BigInteger(), nullable=True),
+        sa.Column("paused_by", sa.Text(), nullable=True),
+        sa.Column("fire_at", sa.BigInteger(), nullable=True),
+        sa.Column("due_at", sa.BigInteger(), nullable=True),
+        sa.Column("last_at", sa.BigInteger(), nullable=True),
+        sa.Column("last_started_at", sa.BigInteger(), nullable=True),
+        sa.Column("last_job_id", sa.BigInteger(), nullable=True),
+        sa.Column("last_run_id", sa.BigInteger(), nullable=True),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("(fire_at IS NULL) = (due_at IS NULL)", name="gm_schedule_due"),
+        sa.CheckConstraint("paused_at IS NULL OR fire_at IS NULL", name="gm_schedule_paused"),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("name"),
+        sqlite_autoincrement=True,
+    )
+    due = sa.text("due_at IS NOT NULL")
+    op.create_index("gm_schedule_next", "gm_schedule", ["due_at"], sqlite_where=due, postgresql_where=due)
+    op.create_table(
+        "gm_fire",
+        sa.Column("id", number, nullable=False),
+        sa.Column("schedule_id", sa.BigInteger(), nullable=False),
+        sa.Column("fire_at", sa.BigInteger(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("outcome", sa.Text(), nullable=False),
+        sa.Column("job_id", sa.BigInteger(), nullable=True),
+        sa.Column("runs", sa.Text(), nullable=True),
+        sa.Column("detail", sa.Text(), nullable=True),
+        sa.Column("who", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(["schedule_id"], ["gm_schedule.id"], ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    in_turn = sa.text("who IS NULL")
+    op.create_index(
+        "gm_fire_once", "gm_fire", ["schedule_id", "fire_at"], unique=True, sqlite_where=in_turn, postgresql_where=in_turn
+    )
+    op.create_index("gm_fire_newest", "gm_fire", ["schedule_id", "id"])
+    op.create_table(
+        "gm_once",
+        sa.Column("key", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("key"),
+    )
+    op.create_index("gm_once_age", "gm_once", ["at"])
+
+
 def upgrade() -> None:
     if op.get_bind().dialect.name == "postgresql":
         op.execute("CREATE SEQUENCE gm_line")
@@ -62,6 +118,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
     )
     op.execute("INSERT INTO gm_ledger (id, oldest) VALUES (1, '0001')")
+    _create_schedules()
     op.create_table(
         "gm_attempt",
         sa.Column("job_id", sa.BigInteger(), nullable=False),
@@ -276,12 +333,26 @@ def upgrade() -> None:
         sa.Column("last_run_at", sa.BigInteger(), nullable=True),
         sa.Column("last_good_run_id", sa.BigInteger(), nullable=True),
         sa.Column("last_good_at", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("chosen_at", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("stale_at", sa.BigInteger(), sa.Computed(_STALE_AT, persisted=True), nullable=True),
+        sa.Column("due_at", sa.BigInteger(), sa.Computed(f'{_STALE_AT} + "interval"', persisted=True), nullable=True),
         sa.CheckConstraint('"interval" > 0', name="gm_subject_interval"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("pipeline", "name", name="gm_subject_once"),
     )
     op.create_index("gm_subject_state", "gm_subject", ["last_state", "id"])
     op.create_index("gm_subject_age", "gm_subject", ["last_good_at"])
+    for name, column, condition in (
+        ("stale", "stale_at", '"interval" IS NULL'),
+        ("due", "due_at", '"interval" IS NOT NULL'),
+    ):
+        op.create_index(
+            f"gm_subject_{name}",
+            "gm_subject",
+            ["pipeline", column, "name"],
+            sqlite_where=sa.text(condition),
+            postgresql_where=sa.text(condition),
+        )
     op.create_table(
         "gm_label",
         sa.Column("subject_id", sa.BigInteger(), nullable=False),
@@ -642,6 +713,7 @@ def downgrade() -> None:
         postgresql_where=sa.text("fingerprint IS NOT NULL"),
     )
     op.drop_table("gm_attempt")
-    op.drop_table("gm_ledger")
+    for table in ("gm_once", "gm_fire", "gm_schedule", "gm_ledger"):
+        op.drop_table(table)
     if op.get_bind().dialect.name == "postgresql":
         op.execute("DROP SEQUENCE gm_line")

@@ -6,11 +6,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from gristmill import Context, Pipeline, task
+from gristmill import Context, Limit, Pipeline, task
 
 
 @task(queue="bench")
 def nothing(ctx: Context, n: int) -> int:
+    return n
+
+
+@task(queue="bench", limit=Limit("key", per="n", at_once=2))
+def keyed(ctx: Context, n: int) -> int:
     return n
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Unspent,
     )
     from gristmill.execution.context import Context
+    from gristmill.limit import Limit
     from gristmill.mill import Mill
     from gristmill.pipeline import Pipeline, Task, task
     from gristmill.retention import Retention
@@ -38,6 +39,7 @@ __all__ = [
     "GristmillError",
     "Invalid",
     "Later",
+    "Limit",
     "LockLost",
     "LockTimeout",
     "Migrations",
@@ -61,6 +63,7 @@ __all__ = [
 _HOME = {
     "Context": "gristmill.execution.context",
     "Finding": "gristmill.application",
+    "Limit": "gristmill.limit",
     "Migrations": "gristmill.application",
     "Mill": "gristmill.mill",
     "Pipeline": "gristmill.pipeline",

@@ -93,7 +93,15 @@ class Appetite:
             room[place] = most
             wants += probes + [Want(place, share, lanes[queue]) for queue, share in shares.items()]
             wants += [Want(place, most, lanes[queue]) for queue in self._in_order(lanes)]
-        return wants, room
+        return self._within_limits(wants), room
+
+    def _within_limits(self, wants: list[Want]) -> list[Want]:
+        """The same, where lanes of queues with limits say so."""
+        limits = {queue.id: queue.limit_id for queue in self.queues if queue.limit_id is not None}
+        if not limits:
+            return wants
+        told = [tuple(lane._replace(limit_id=limits.get(lane.queue_id)) for lane in want.lanes) for want in wants]
+        return [want._replace(lanes=lanes) for want, lanes in zip(wants, told, strict=True)]
 
     def _wants_heavy(self) -> tuple[list[Want], dict[int, int], Mapping[int, int]]:
         """The same for jobs that take more than a slot, and how many children of each place they will have."""
@@ -132,7 +140,8 @@ class Appetite:
     def _share_out(self, queues: Collection[int], place: int, idle: int, spare: float) -> dict[int, int]:
         """How many starts each queue gets: one per idle slot in all, and more where jobs are known to be short."""
         weights = {queue.id: queue.weight for queue in self.queues if queue.id in queues}
-        trusted = {queue: self._room.trusted(queue) for queue in weights}
+        limited = {queue.id for queue in self.queues if queue.limit_id is not None}  # what is taken in advance would count
+        trusted = {queue: 0 if queue in limited else self._room.trusted(queue) for queue in weights}
         most = max([idle, *trusted.values()]) if spare else idle
         if len(weights) == 1:
             (queue,) = weights

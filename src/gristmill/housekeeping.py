@@ -16,7 +16,7 @@ from gristmill.clock import SECOND
 from gristmill.demand import Demand
 from gristmill.errors import NotFound
 from gristmill.identity import gone, host
-from gristmill.ledger import again, bulk, chores, names, parts, queues, remove, stop, workers
+from gristmill.ledger import again, bulk, chores, limits, names, parts, queues, remove, stop, workers
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx
@@ -72,6 +72,7 @@ class Housekeeping:
         self.ledger = ledger
         self.stopping: set[int] = set()
         self.strays_possible = True
+        self.limits_at = math.inf  # when a limit lets something go on by itself
         self._swept: dict[int, float] = {}
         self._taken_over: set[int] = set()
         self._strays_at = 0.0
@@ -94,6 +95,7 @@ class Housekeeping:
         while due is not None and due <= 0 and self.ledger.do(queues.promote):
             with self.ledger.reading() as tx:
                 due = queues.next_due(tx)
+        self.limits_in(now, go_on_within_limits(self.ledger, everything=True))
         for number in expired:
             self._rescue(number, gone=False)
         for number, pid, birth in neighbours:
@@ -112,6 +114,19 @@ class Housekeeping:
         if self.strays_possible or now >= self._strays_at:
             self._release_strays(worker, held(), now)
         return Seen(all_queues, to_cancel, due, classes)
+
+    def limits_in(self, now: float, microseconds: int | None) -> None:
+        """In so long a limit lets something go on; None: none will."""
+        if microseconds is not None:
+            self.limits_at = min(self.limits_at, now + max(0.001, microseconds / SECOND))
+
+    def limits_are_due(self, now: float) -> bool:
+        """Lets go on what is due, if it is time for that; says whether it was."""
+        if now < self.limits_at:
+            return False
+        self.limits_at = math.inf
+        self.limits_in(now, go_on_within_limits(self.ledger))
+        return True
 
     def _go_on(self, orders: Collection[int], removals: Sequence[int]) -> None:
         """What a command began and did not end: it was killed, or waits for a run to end."""
@@ -252,3 +267,15 @@ def remove_pending(ledger: Ledger, until: float = math.inf) -> None:
     for stage in stages:
         while time.monotonic() < until and ledger.do(remove.remove_jobs, stage):
             pass
+
+
+def go_on_within_limits(ledger: Ledger, everything: bool = False) -> int | None:
+    """Lets jobs go on whose limit is due; with `everything`, also where it was forgotten. Says when the next is due."""
+    with ledger.reading() as tx:
+        ids, due = limits.due(tx)
+        ids += limits.to_promote(tx) if everything else []
+    if ids:
+        ledger.do(limits.promote, ids, wait=False)
+        with ledger.reading() as tx:
+            due = limits.due(tx)[1]
+    return due

@@ -149,7 +149,7 @@ class Job:
     created_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
-    waits: str | None = None  #: why it is queued but not ready: delayed, retrying, or for parts
+    waits: str | None = None  #: why it is queued but not ready: delayed, retrying, limited, or for parts
     part_of: int | None = None  #: the job that it is a part of
     parts: int | None = None  #: how many it has itself; None: none
     parts_left: int | None = None  #: that have not ended
@@ -248,6 +248,28 @@ class Queue:
     in_progress: int
     oldest: datetime | None
     workers: int
+    limited: int = 0  #: jobs that wait for a limit
+    at_once: int | None = None  #: how many may be in progress; None: no limit
+    per_second: float | None = None  #: how many may start
+
+
+@dataclass(frozen=True)
+class LimitState:
+    """A limit (its key is ''), or a key of one: its numbers, and what it does now."""
+
+    name: str
+    key: str
+    at_once: int | None
+    per_second: float | None
+    breaker: int | None  #: failures in a row after which its circuit opens
+    cooldown: float  #: seconds that it stays so
+    set_by: str  #: whose numbers these are: "application" or "operator"
+    running: int
+    ready: int
+    waiting: int
+    circuit: str | None  #: "closed", "open", "half-open"; None: it has none
+    failures: int
+    open_until: datetime | None
 
 
 @dataclass(frozen=True)
@@ -403,6 +425,7 @@ class Reason(StrEnum):
     PARTS = "parts"  #: nothing is wrong: it waits for its parts, and some are in progress
     LOCKED = "locked"  #: it waits for a lock that another holds
     IN_LINE = "in_line"  #: others are before it, or all workers are busy
+    LIMITED = "limited"  #: its limit, or that of its queue, lets no more run now; or the circuit of its key is open
     DELAYED = "delayed"  #: it is not to run before a moment: delayed, or retried
     BEHIND_RUN = "behind_run"  #: its subject has an active run
     STOPPING = "stopping"  #: it was told to stop, and that takes a moment

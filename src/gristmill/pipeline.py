@@ -12,6 +12,7 @@ from gristmill.application import statements_of
 from gristmill.binding import Parameters
 from gristmill.demand import Labels, Memory, demands
 from gristmill.errors import Invalid, did_you_mean
+from gristmill.limit import Limit
 from gristmill.need import Need
 from gristmill.retention import Keep, rules
 from gristmill.retry import Retries
@@ -76,6 +77,7 @@ class Task(Generic[P, R]):
         within: float | None = None,
         on_terminal: str | Sequence[str] | None = None,
         keep: Keep = None,
+        limit: Limit | None = None,
     ) -> None:
         if not callable(fn):
             raise Invalid(f"a task is made from a function, not from {fn!r}")
@@ -97,6 +99,9 @@ class Task(Generic[P, R]):
         self.within = check_timeout(within, f"task {name!r}", "within")
         self.on_terminal = statements_of(on_terminal, f"task {name!r}")
         self.keep = rules(keep, f"task {name!r}")
+        if limit is not None and not isinstance(limit, Limit):
+            raise Invalid(f"task {name!r}: limit=… wants a Limit, as Limit('host', per='url', at_once=2), not {limit!r}")
+        self.limit = limit
         update_wrapper(self, fn)
         self.parts: dict[str, Part[Any, Any]] = {}
 
@@ -134,6 +139,7 @@ class Task(Generic[P, R]):
         cpu: int = 1,
         memory: Memory = None,
         formerly: Sequence[str] = (),
+        limit: Limit | None = None,
     ) -> Callable[[Callable[Q, S]], Part[Q, S]]: ...
 
     def part(self, fn: Callable[..., Any] | None = None, /, *, name: str | None = None, **options: Any) -> Any:
@@ -260,6 +266,7 @@ class Pipeline:
         when: Callable[..., object] | None = None,
         within: float | None = None,
         on_terminal: str | Sequence[str] | None = None,
+        limit: Limit | None = None,
     ) -> Callable[[Callable[P, R]], Stage[P, R]]: ...
 
     def stage(
@@ -278,7 +285,8 @@ class Pipeline:
         `need`: how much success it takes for the run to go on: a count (`2`) or a share (`0.5`);
         by default one item, if there were any. `when`: a function of the context and of arguments; where it says no, the
         job ends `skipped`. `within`: skipped too if it was not started within so many seconds. `on_terminal`: SQL about
-        the table `jobs`, run in every transaction that ends jobs of it.
+        the table `jobs`, run in every transaction that ends jobs of it. `limit`: how many of its jobs with the same key
+        run at once, or per second.
         """
 
         def decorate(fn: Callable[..., Any]) -> Stage[Any, Any]:
@@ -409,6 +417,7 @@ def task(
     within: float | None = None,
     on_terminal: str | Sequence[str] | None = None,
     keep: Keep = None,
+    limit: Limit | None = None,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
 

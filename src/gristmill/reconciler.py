@@ -19,7 +19,7 @@ from gristmill.errors import AppError, DatabaseError, GristmillError, Refused
 from gristmill.execution.inquiry import Inquiry
 from gristmill.housekeeping import carry_on, sweep_run
 from gristmill.identity import gone, host
-from gristmill.ledger import adopt, chores, moment, read, recover, repair, repair_parts, stop, workers
+from gristmill.ledger import adopt, chores, limiting, moment, read, recover, repair, repair_parts, stop, workers
 from gristmill.ledger.adopt import Adoption
 from gristmill.ledger.emit import Item
 from gristmill.ledger.store import Ledger
@@ -120,6 +120,7 @@ class Reconciler:
             found += self._workers(scope.mend)
             found += self._repair_jobs(repair.repair_orphans, scope)
             found += self._repair_jobs(repair.repair_line, scope)
+            found += self._repair_jobs(limiting.repair_permits, scope)
             found += self._repair_jobs(repair_parts.repair_parts, scope)
             found += self._repair_jobs(repair_parts.repair_left_behind, scope)
             found += self._moments(scope.mend)

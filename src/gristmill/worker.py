@@ -137,6 +137,8 @@ class Worker:
             try:
                 self._beat(now)
                 self._keep_house(now)
+                if self.house.limits_are_due(now):
+                    self.appetite.look_again()
                 self._turn(now)
                 self._report(now)
                 self._failures = 0
@@ -149,6 +151,7 @@ class Worker:
             self.crew.kill_all()
         due += [self._offline_until] if self._offline_until > now else [self._beat_at, self._house_at]
         due += [self._report_at] if self.crew.progress else []
+        due += [self.house.limits_at] if self._offline_until <= now else []
         due += [at for at in (self._gathered_at, self._held_back_at) if at]
         due += [now] if self.appetite.admission.once_more() else []
         due += [self._rest_until] if self.appetite.look and self._rest_until > now else []
@@ -320,6 +323,7 @@ class Worker:
         self.crew.room.turn_takes += 0.3 * (time.monotonic() - now - self.crew.room.turn_takes)
         self.crew.acknowledge(batch.emissions, done.refused_items)
         self._pending = later
+        self.house.limits_in(now, done.due)
         if done.taken is not None:
             self._took(done.taken, room)
         say(self.ledger, batch.outcomes, done.late)

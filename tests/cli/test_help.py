@@ -46,6 +46,7 @@ def test_the_commands_are_those_of_the_table() -> None:
         *("job", "job list", "job show", "job retry", "job cancel", "job run-now", "job archive", "job delete", "job edit"),
         *("error", "error list", "error show", "error retry", "error ignore"),
         *("queue", "queue list", "queue pause", "queue resume", "queue set", "queue purge"),
+        *("limit", "limit list", "limit set", "limit close"),
         *("worker", "worker list", "worker plan"),
         *("lock", "lock list"),
         *("db", "db upgrade", "db current", "db history", "db downgrade", "db check", "db grants"),

@@ -22,6 +22,8 @@ from gristmill.ledger import (
     adopt,
     again,
     bulk,
+    limiting,
+    limits,
     once,
     parts,
     prune,
@@ -68,7 +70,7 @@ def _outcomes(rows: list[list[Any]]) -> list[Outcome]:
 
 
 def _emissions(rows: list[list[Any]]) -> list[Emission]:
-    return [Emission._make([*row[:4], [Item._make(item) for item in row[4]]]) for row in rows]
+    return [Emission._make([*row[:4], [Item(*item) for item in row[4]]]) for row in rows]
 
 
 def _chosen(run: int, epoch: int, state: int, items: Any, selection: list[Any], stage: str | None) -> again.Chosen:
@@ -123,13 +125,13 @@ VERBS: dict[str, Callable[..., Any]] = {
         worker,
         job,
         attempt,
-        parts.PartKind._make([*kind[:3], tuple(kind[3])]),
+        parts.PartKind._make([*kind[:3], tuple(kind[3]), *kind[4:]]),
         [tuple(row) for row in rows],
     ),
     "sweep_parts": lambda do, job: do(parts.sweep, job),
     "rescue": lambda do, worker: do(workers.rescue, worker, True),
     "adopt": lambda do, rows, item: do(
-        adopt.adopt, [adopt.Adoption._make([*row, [Item._make(item)]]) for row in rows], by="me", target="x"
+        adopt.adopt, [adopt.Adoption._make([*row, [Item(*item)]]) for row in rows], by="me", target="x"
     ),
     "repair_run": lambda do, run: do(repair.repair_run, run, True, 0, 5),
     "repair_stranded": lambda do, run: do(repair.repair_stranded, run, True, 0, 5),
@@ -137,6 +139,9 @@ VERBS: dict[str, Callable[..., Any]] = {
     "begin_bulk": lambda do, verb: do(bulk.begin, verb, Choice(states=(0,)), by="me"),
     "bulk": lambda do, order, ids: do(bulk.step, order, 0, bulk.Portion(ids, last=True)),
     "purge_subject": lambda do: do(bulk.purge_subject, Choice(pipeline="site", subject="s"), history=True, by="me"),
+    "promote": lambda do, limits_: do(limits.promote, limits_),
+    "set_limit": lambda do, name, numbers: do(limiting.set_limit, name, "", numbers, by="me"),
+    "limit_queue": lambda do, numbers: do(limiting.limit_queue, "default", numbers, by="me"),
     "edit_job": lambda do, job: do(stop.edit_job, job, '{"n":2}', by="me"),
     "remove_jobs": lambda do, stage: do(remove.remove_jobs, stage),
     "prune_run": lambda do, run: do(prune.prune_run, run, prune.Record(), by="me"),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import orjson
 from sqlalchemy import text
 
 from gristmill.ledger.store import Ledger
+from gristmill.limit import Numbers
 
 # Each query finds the offenders; its name says what should hold. State numbers: see gristmill.states.
 _BROKEN = {
@@ -88,6 +92,11 @@ _BROKEN = {
     "a job in progress is an active worker's": """
         SELECT id FROM gm_job j WHERE state = 1 AND NOT EXISTS
             (SELECT 1 FROM gm_worker w WHERE w.id = j.worker_id AND w.state = 0)""",
+    "a job that keeps to a limit is in the line, or in progress, only with a permit": """
+        SELECT j.id FROM gm_job j WHERE j.limit_id IS NOT NULL AND (j.ready IS NOT NULL OR j.state = 1) AND NOT EXISTS
+            (SELECT 1 FROM gm_permit p WHERE p.limit_id = j.limit_id AND p.job_id = j.id)""",
+    "what waits for a limit has one": """
+        SELECT id FROM gm_job WHERE run_at >= 4611686018427387904 AND (limit_id IS NULL OR state <> 0)""",
     "a failed job has the fingerprint of an attempt of its own, and no other job has one": """
         SELECT id FROM gm_job j WHERE (state = 4) <> (fingerprint IS NOT NULL) OR (state = 4 AND NOT EXISTS
             (SELECT 1 FROM gm_attempt a WHERE a.job_id = j.id AND a.attempt = j.attempt
@@ -126,6 +135,14 @@ _BROKEN = {
 _ALL = text(
     " UNION ALL ".join(f"SELECT {n}, CAST(f{n}.id AS bigint) FROM ({sql}) f{n}" for n, sql in enumerate(_BROKEN.values()))
 )
+_LIMITS = text(
+    "SELECT k.id, r.declared, r.chosen, CASE WHEN k.key <> '' THEN k.chosen END AS own, k.open_until,"
+    " (SELECT count(*) FROM gm_job j WHERE j.limit_id = k.id AND j.ready IS NOT NULL) AS line,"
+    " (SELECT count(*) FROM gm_job j WHERE j.limit_id = k.id AND j.state = 1) AS running,"
+    " (SELECT count(*) FROM gm_job j JOIN gm_queue q ON q.id = j.queue_id WHERE j.limit_id = k.id"
+    " AND j.run_at >= 4611686018427387904 AND NOT q.paused) AS waiting"
+    " FROM gm_limit k JOIN gm_limit r ON r.name = k.name AND r.key = '' WHERE k.name <> 'queue'"
+)
 _IN_HAND = text("SELECT id, worker_id FROM gm_job WHERE state = 1")
 _CLAIMS = text("SELECT worker_id, jobs FROM gm_claim")
 
@@ -137,9 +154,22 @@ def broken(ledger: Ledger) -> dict[str, list[int]]:
     with ledger.engine.connect() as connection:
         for number, offender in connection.execute(_ALL):
             found.setdefault(names[number], []).append(offender)
+        for row in connection.execute(_LIMITS):
+            for what in _beyond(row):
+                found.setdefault(what, []).append(row.id)
         claimed = {(w, job) for w, jobs in connection.execute(_CLAIMS) for job in orjson.loads(jobs)}
         unfound = [job for job, worker in connection.execute(_IN_HAND) if (worker, job) not in claimed]
     return found | ({"a rescue would find every job in progress": unfound} if unfound else {})
+
+
+def _beyond(row: Any) -> Iterator[str]:
+    """What a key of a limit does that it should not."""
+    numbers = Numbers.of(row.declared, row.chosen, row.own)
+    most = numbers.at_once
+    if most is not None and row.line + row.running > most and (row.line or not row.chosen):
+        yield "of a key no more are in the line or in progress than may be at once"
+    if row.waiting and not row.line + row.running and numbers.per_second is None and row.open_until is None:
+        yield "what waits for a limit waits for another job"
 
 
 def check(ledger: Ledger) -> None:

@@ -17,8 +17,8 @@ from sqlalchemy import text
 
 from gristmill import Mill, Pipeline, Retries, task
 from gristmill.clock import FrozenClock, micros
-from gristmill.housekeeping import carry_on, sweep_parts, sweep_run
-from gristmill.ledger import chores, parts, queues, stop, workers
+from gristmill.housekeeping import carry_on, go_on_within_limits, sweep_parts, sweep_run
+from gristmill.ledger import chores, limits, parts, queues, stop, workers
 from gristmill.ledger.claim import Claimed, Kind, Lane, Origin, Want, claim
 from gristmill.ledger.emit import Emission, Item, SomeTwice
 from gristmill.ledger.exchange import Batch, Exchanged, exchange
@@ -102,7 +102,8 @@ def plain(*jobs: Claimed, result: str | None = None) -> Completed:
     """Plain completions, in the short form that workers use for nearly every job."""
     rows = [(job.id, job.attempt, result, 0) for job in jobs]
     unique = [job.id for job in jobs if job.kind.unique_scope is not None]
-    return Completed(rows, [job.kind.origin for job in jobs], unique, [Ended(job.id, job.task_id) for job in jobs])
+    limited = [job.id for job in jobs if job.kind.limited]
+    return Completed(rows, [job.kind.origin for job in jobs], unique, [Ended(job.id, job.task_id) for job in jobs], limited)
 
 
 class Player:
@@ -118,8 +119,12 @@ class Player:
     def take(self, most: int = 1000, *, queues: Iterable[str] | None = None) -> list[Claimed]:
         """Up to `most` ready jobs of all (or the named) queues, the urgent ones first."""
         ids = self.play.queue_ids()
+        limits = {row.id: row.limit_id for row in self.play.rows("SELECT id, limit_id FROM gm_queue")}
         wanted = [ids[name] for name in queues] if queues is not None else sorted(ids.values())
-        wants = [Want(pool, most, tuple(Lane(queue, pool, p) for p in (0, 1, 2) for queue in wanted)) for pool in (0, 1)]
+        wants = [
+            Want(pool, most, tuple(Lane(queue, pool, p, limit_id=limits[queue]) for p in (0, 1, 2) for queue in wanted))
+            for pool in (0, 1)
+        ]
         return self.ledger.do(claim, self.id, wants, {0: most, 1: most}).jobs
 
     def take_one(self) -> Claimed:
@@ -250,11 +255,12 @@ class Play:
         while True:
             self.drain(**script)
             with self.ledger.reading() as tx:
-                due = queues.next_due(tx)
-            if due is None:
+                times = [at for at in (queues.next_due(tx), limits.due(tx)[1]) if at is not None]
+            if not times:
                 return
-            self.clock.at += max(0, due)
+            self.clock.at += max(0, min(times))
             self.ledger.do(queues.promote)
+            go_on_within_limits(self.ledger, everything=True)
 
     def turn(self, player: Player, items: Items, verdicts: Verdicts) -> bool:
         """One claim, and the end of all that it took."""

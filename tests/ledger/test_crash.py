@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from gristmill import Limit
 from gristmill.ledger import again, bulk, chores, remove, workers
 from gristmill.ledger.choose import Choice
 from gristmill.ledger.chores import Selection
@@ -434,6 +435,40 @@ def something_done_once(play: Play) -> Scene:
     return Scene("once", {"job": [task, queue, pool, 1, "{}", None, None, None, None]})
 
 
+def crawled(play: Play) -> tuple[Any, list[Any]]:
+    """A run with five pages of which two may be fetched at once, and the worker that has these."""
+    play.mill.start("crawl", "s")
+    player = play.player()
+    play.turn(player, {"find": list("abcde")}, {})
+    return player, player.take()
+
+
+def a_turn_within_limits(play: Play) -> Scene:
+    player, pages = crawled(play)
+    assert len(pages) == 2
+    queue = play.queue_ids()["default"]
+    outcomes = [end(pages[0]), end(pages[1], Verdict.LATER, delay=5.0)]
+    return Scene("exchange", {"worker": player.id, "emissions": [], "outcomes": outcomes, "queue": queue})
+
+
+def jobs_that_go_on_within_limits(play: Play) -> Scene:
+    crawled(play)
+    limit = play.value("SELECT max(limit_id) FROM gm_job")
+    play.change("UPDATE gm_job SET ready = NULL, run_at = 4611686018427387904, state = 0, worker_id = NULL WHERE state = 1")
+    return Scene("promote", {"limits_": [limit]})
+
+
+def a_limit_that_is_lowered(play: Play) -> Scene:
+    play.mill.start("crawl", "s")
+    play.turn(play.player(), {"find": list("abcde")}, {})
+    return Scene("set_limit", {"name": "page", "numbers": {"at_once": 1}})
+
+
+def a_queue_that_is_limited(play: Play) -> Scene:
+    crawled(play)
+    return Scene("limit_queue", {"numbers": {"at_once": 1}})
+
+
 SCENES = [
     a_fire_time_of_a_job,
     a_fire_time_of_a_run,
@@ -489,13 +524,19 @@ SCENES = [
     the_end_of_a_removal,
     a_run_that_is_not_kept,
     jobs_that_are_not_kept,
+    a_turn_within_limits,
+    jobs_that_go_on_within_limits,
+    a_limit_that_is_lowered,
+    a_queue_that_is_limited,
 ]
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_a_verb_that_dies_changes_all_or_nothing(opened: Open, crasher: Crasher, scene: Callable[[Play], Scene]) -> None:
     chain = plan("chain", find=step(), page=each("find"), word=each("page"))
-    play = opened(chain, plan("one", work=step()), plan("site", find=step(), page=each("find"), total=step("page")))
+    crawl = plan("crawl", find=step(), page=each("find", limit=Limit("page", at_once=2)))
+    site = plan("site", find=step(), page=each("find"), total=step("page"))
+    play = opened(chain, crawl, plan("one", work=step()), site)
     verb, arguments, ends = scene(play)
 
     def die(at: int) -> str:

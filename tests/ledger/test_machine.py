@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from gristmill import Retries, housekeeping
+from gristmill import Limit, Retries, housekeeping, task
 from gristmill.clock import FrozenClock
 from gristmill.errors import Invalid, NotFound, NotYours, Refused
 from gristmill.housekeeping import carry_out, remove_pending
@@ -42,13 +42,26 @@ EXAMPLES = int(os.environ.get("GRISTMILL_EXAMPLES", "0"))
 SOME = Retries(1, delays=[5], crashes=1, losses=2)
 
 PIPELINES = [
-    plan("site", find=step(retries=SOME), page=each("find", retries=SOME, need=0.5), total=step("page", retries=SOME)),
+    plan(
+        "site",
+        find=step(retries=SOME),
+        page=each("find", retries=SOME, need=0.5, limit=Limit("page", at_once=2)),
+        total=step("page", retries=SOME, limit=Limit("who", per="subject", at_once=1)),
+    ),
     plan("join", a=step(need=0), b=step(), both=each("a", "b"), deep=each("both", need=0), end=step("deep", "b")),
     plan("gated", work=step(need=0), ok=gate("work", retries=SOME), after=step("work"), last=step("after", "ok")),
 ]
 for pipeline in PIPELINES:
     for stage in pipeline.stages.values():
         stage.on_terminal = ("INSERT INTO told SELECT id, state FROM jobs",)
+DOOR = Limit("door", per="n", at_once=2, breaker=2, cooldown=10)
+
+
+@task(name="fetch", limit=DOOR, retries=SOME)
+def fetch(ctx: Any, n: int = 0) -> None:
+    """A job with a limit, whose key is left alone after failures."""
+
+
 CHOSEN: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [{}, {"stage": 0}, {"stage": 1}, {"stage": 2}, {"stage": 2, "failed": True}, {"key": "*a"}, {"key": "*"}]
 )
@@ -98,6 +111,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.play.change("DELETE FROM told")
         self.play.mill._queue_ids.clear()
         self.play.mill._task_ids.clear()
+        self.play.mill._limit_ids.clear()
         self.players = [self.play.player() for _ in range(2)]
         self.play.mill.start(pick(PIPELINES, one), "s")
         self.play.mill.start(pick(PIPELINES, other), "t")
@@ -148,7 +162,23 @@ class LedgerMachine(RuleBasedStateMachine):
     def start_stalest(self, which: int) -> None:
         self.play.mill.start_stalest(pick(PIPELINES, which), not_within=1)
 
+    @rule(n=st.integers(0, 1), number=st.integers(1, 4), delay=st.sampled_from([None, None, 7]))
+    def enqueue_with_a_limit(self, n: int, number: int, delay: float | None) -> None:
+        if delay is None:
+            self.play.mill.enqueue_many(fetch, [{"n": n}] * number)
+        else:
+            self.play.mill.enqueue(fetch, args={"n": n}, delay=delay)
+
     # ---- operators
+
+    @rule(name=st.sampled_from(["door", "page"]), at_once=st.sampled_from([1, 3, None]), default=st.booleans())
+    def set_limit(self, name: str, at_once: int | None, default: bool) -> None:
+        numbers = None if default else {"at_once": at_once}
+        self.allowing(NotFound, self.play.mill.set_limit, name, numbers=numbers)
+
+    @rule(at_once=st.sampled_from([1, 3, None]))
+    def limit_queue(self, at_once: int | None) -> None:
+        self.play.mill.set_queue("default", limits={"at_once": at_once})
 
     @precondition(lambda self: self.runs)
     @rule(which=WHICH)
@@ -417,6 +447,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.play.clock.advance(seconds)
 
+    @rule()
+    def keep_to_limits(self) -> None:
+        housekeeping.go_on_within_limits(self.play.ledger, everything=True)
+
     @rule(most=st.integers(1, 3))
     def promote(self, most: int) -> None:
         self.play.ledger.do(queues.promote, most)
@@ -562,6 +596,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.play.mill.resume("default")
+        self.play.mill.set_queue("default", limits={"at_once": None})
         for player in self.players:
             self.play.ledger.do(workers.rescue, player.id, gone=True)
         self.play.drain_later()
@@ -589,7 +624,7 @@ def ended(job: Any) -> tuple[Any, ...]:
 @pytest.mark.timeout(3600 if EXAMPLES else 600)  # Hypothesis would take an interruption for a failure, and shorten that
 def test_no_sequence_of_verbs_breaks_an_invariant(database_url: str) -> None:
     by_default = 60 if database_url.startswith("sqlite") else 12
-    play = Play(database_url, PIPELINES)
+    play = Play(database_url, [*PIPELINES, fetch])
     make(play, "told", "job bigint, state text")
     try:
         run_state_machine_as_test(

@@ -40,6 +40,13 @@ def lite_flows(sqlite_url: str) -> Iterator[Mill]:
 
 
 @pytest.fixture
+def lite_crawl(sqlite_url: str) -> Iterator[Mill]:
+    """Jobs with limits, where the database does not matter."""
+    with open_mill(sqlite_url, "crawl") as mill:
+        yield mill
+
+
+@pytest.fixture
 def nasty(sqlite_url: str) -> Iterator[Mill]:
     """Jobs that misbehave, with everyday ones beside them."""
     with open_mill(sqlite_url, "everyday", "nasty") as mill:

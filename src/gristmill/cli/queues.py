@@ -10,6 +10,7 @@ import click
 
 from gristmill.cli import bulk, show
 from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
+from gristmill.cli.limits import at_once_option, given, per_second_option, words
 from gristmill.cli.show import Column
 from gristmill.cli.values import positive
 
@@ -60,15 +61,31 @@ def resume(place: Place, queue: str) -> None:
 @queue.command("set")
 @click.argument("queue")
 @click.option("--weight", type=positive, metavar="W", help="Its share among the queues of a worker (at first 1).")
+@at_once_option
+@per_second_option
 @click.option("--create", is_flag=True, help="Make the queue if no task names it.")
+@as_json
 @pass_place
-def set_(place: Place, queue: str, weight: float | None, create: bool) -> None:
-    """Change a QUEUE's settings."""
-    if weight is None and not create:
-        raise click.UsageError("nothing to set; give --weight W or --create")
+def set_(
+    place: Place,
+    queue: str,
+    weight: float | None,
+    at_once: int | str | None,
+    per_second: float | str | None,
+    create: bool,
+    json_wanted: bool,
+) -> None:
+    """Change a QUEUE's settings. Limits hold over all workers; 'none' takes one away."""
+    limits = given(at_once=at_once, per_second=per_second)
+    if weight is None and not create and not limits:
+        raise click.UsageError("nothing to set; give --weight W, --at-once N, --per-second X or --create")
     with place.open() as mill:
-        mill.set_queue(queue, weight=weight, create=create)
-    show.line(f"queue {queue} has weight {weight:g}" if weight is not None else f"queue {queue} is there")
+        mill.set_queue(queue, weight=weight, limits=limits, create=create)
+        found = next(q for q in mill.queues() if q.name == queue)
+    if json_wanted:
+        return show.document(found)
+    limited = words(at_once=found.at_once, per_second=found.per_second)
+    return show.line(f"queue {queue} has weight {found.weight:g}, {limited}")
 
 
 @queue.command(short_help="Cancel all that waits in a queue.")
@@ -89,7 +106,7 @@ def print_queues(queues: Sequence[Queue], indent: str = "") -> None:
     columns = [
         Column("queue"),
         Column("state"),
-        *(Column(title, right=True) for title in ("weight", "ready", "delayed", "in progress", "workers")),
+        *(Column(title, right=True) for title in ("weight", "ready", "limited", "delayed", "in progress", "workers")),
         Column("oldest ready"),
     ]
     show.table(columns, [_row(queue) for queue in queues], indent)
@@ -101,6 +118,7 @@ def _row(queue: Queue) -> list[str]:
         "paused" if queue.paused else "served" if queue.workers else "no worker",
         f"{queue.weight:g}",
         show.count(queue.ready),
+        show.count(queue.limited),
         show.count(queue.delayed),
         show.count(queue.in_progress),
         show.count(queue.workers),

@@ -54,6 +54,7 @@ class Child:
         self.lock_waits: dict[int, LockWait] = {}  # of jobs that have waited for a lock
         self.queues: set[int] = set()  # of the jobs in its hands
         self.unique = False  # has any of them a unique key, which ends with it?
+        self.keeps_limits = False  # has any a limit, which lets another go on when it ends?
         self.producers: set[int] = set()  # those that have emitted items
         self.runs: set[int] = set()
         self.stages: set[int] = set()

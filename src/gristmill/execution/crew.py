@@ -117,11 +117,11 @@ class Crew:
         places = {(kind.queue_id, kind.pool): self.room.place(kind.queue_id, kind.pool) for kind in kinds}
         heavy = {line for line, place in places.items() if place != ASYNC and self.demand(line[1]).heavy}
         if heavy:
-            self._give_heavy(claim, [job for job in jobs if job.kind[4:] in heavy], now)
-            jobs = [job for job in jobs if job.kind[4:] not in heavy]
+            self._give_heavy(claim, [job for job in jobs if job.kind[5:] in heavy], now)
+            jobs = [job for job in jobs if job.kind[5:] not in heavy]
         wanted = {place for line, place in places.items() if line not in heavy}
         for place in sorted(wanted):
-            some = jobs if len(wanted) == 1 else [job for job in jobs if places[job.kind[4:]] == place]
+            some = jobs if len(wanted) == 1 else [job for job in jobs if places[job.kind[5:]] == place]
             if place == ASYNC:
                 self._give_async(claim, some, now)
             else:
@@ -173,6 +173,7 @@ class Crew:
         child.queues.update(kind.queue_id for kind in kinds)
         child.unique = child.unique or any(kind.unique_scope is not None for kind in kinds)
         child.limited = child.limited or any(self.demand(kind.pool).memory for kind in kinds)
+        child.keeps_limits = child.keeps_limits or any(kind.limited for kind in kinds)
         child.send(["jobs", *self._new_origins(child, kinds), [self._told(kind) for kind in kinds], rows])
 
     def _told(self, kind: Kind) -> tuple[Any, ...]:
@@ -249,6 +250,8 @@ class Crew:
         self.batch.completed.origins += [job.kind.origin for job, _, _ in held]
         if child.unique:
             self.batch.completed.unique += [job.id for job, _, _ in held if job.kind.unique_scope is not None]
+        if child.keeps_limits:
+            self.batch.completed.limited += [job.id for job, _, _ in held if job.kind.limited]
         if watched := self.known.watched:
             ends = [Ended(job.id, job.kind.task_id) for job, _, _ in held if job.kind.task_id in watched]
             self.batch.completed.watched += ends

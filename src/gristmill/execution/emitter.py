@@ -59,7 +59,8 @@ class Emitter:
         }
         self._plans[None] = _Plan.of([task.parameters for task in self._targets.values()], run_args)
         self._send = send
-        self._batch: list[tuple[str, str | None, str | None]] = []
+        self._limited = {stage: task.limit for stage, task in self._targets.items() if task.limit is not None}
+        self._batch: list[tuple[Any, ...]] = []  # as `ledger.emit.Item`
         self._bytes = 0
         self._since = 0.0
         self._sent = 0
@@ -83,14 +84,20 @@ class Emitter:
 
     def _put(self, key: str, args: Mapping[str, Any], stage: str | None) -> None:
         text = self._checked(args, stage)
+        keys = self._limit_keys(args, stage) if self._limited else None
         with self._lock:
             self._raise_refusal()
             if not self._batch:
                 self._since = time.monotonic()
-            self._batch.append((key, text, stage))
+            self._batch.append((key, text, stage, keys) if keys else (key, text, stage))
             self._bytes += len(key) + len(text or "")
             if len(self._batch) >= _BATCH or self._bytes >= _BATCH_BYTES:
                 self._flush()
+
+    def _limit_keys(self, args: Mapping[str, Any], stage: str | None) -> dict[str, str]:
+        """An item's key of the limit of each stage that gets it and has one."""
+        given = (args, self._run_args, {"subject": self._ctx.subject})
+        return {name: limit.key(*given) for name, limit in self._limited.items() if stage is None or stage == name}
 
     def _checked(self, args: Mapping[str, Any], stage: str | None) -> str | None:
         """An item's arguments, as every stage that gets it wants them."""
@@ -129,7 +136,7 @@ class Emitter:
                 self._changed.wait()
             self._raise_refusal()
 
-    def rest(self, failed: bool = False) -> tuple[int, list[tuple[str, str | None, str | None]]] | None:
+    def rest(self, failed: bool = False) -> tuple[int, list[tuple[Any, ...]]] | None:
         """What was not sent yet, and its number: it travels with the report, to be written in one transaction with it."""
         with self._changed:
             if not failed:

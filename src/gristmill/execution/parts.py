@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gristmill.ledger.parts import PartKind
 
 R = TypeVar("R")
-Row = tuple[str, str | None]  # key, arguments as JSON
+Row = tuple[Any, ...]  # key, arguments as JSON, and if the part has a limit, its key of that
 
 _BATCH = 500
 _BATCH_BYTES = 256 * 1024
@@ -42,7 +42,8 @@ class Parts(Generic[R]):
         wanted = part_of(ctx, part)
         spec = orjson.dumps(wanted.spec()).decode()
         pool = ledger_parts.pool_beside(ledger, ctx.job, wanted.demands, wanted.is_async)
-        kind: PartKind = ledger_parts.kind_of(ledger, wanted.name, wanted.formerly, spec, wanted.queue, pool)
+        how = (wanted.name, wanted.formerly, spec, wanted.queue, pool)
+        kind: PartKind = ledger_parts.kind_of(ledger, *how, limit=wanted.limit)
         try:
             for batch in batches(rows(wanted, items, ctx._common.run_args)):
                 ledger.do(ledger_parts.hand_over, ctx._worker(), ctx.job, ctx.attempt, kind, batch)
@@ -90,7 +91,8 @@ def rows(part: Part[Any, Any], items: Iterable[Any], run_args: Mapping[str, Any]
         part.parameters.refuse_unknown(args)
         part.parameters.refuse_missing(args, run_args)
         checked = part.parameters.check_named(args)
-        yield check_key(key), encode(checked, "a part's arguments") if checked else None
+        row = check_key(key), encode(checked, "a part's arguments") if checked else None
+        yield row if part.limit is None else (*row, part.limit.key(args, run_args))
 
 
 def _key_and_args(item: Any) -> tuple[Any, Mapping[str, Any]]:

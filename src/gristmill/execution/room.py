@@ -153,7 +153,7 @@ class Room:
         """Estimated seconds of work in its hands; as if all of it were of the slowest kind that it has."""
         if not child.held:
             child.queues.clear()
-            child.unique = False
+            child.unique = child.keeps_limits = False
             return 0.0
         return len(child.held) * max(self.cost(queue) for queue in child.queues)
 

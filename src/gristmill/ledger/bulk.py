@@ -19,7 +19,7 @@ from gristmill.ledger import choose, flow, remove
 from gristmill.ledger.choose import Choice
 from gristmill.ledger.claim import PART_OF
 from gristmill.ledger.read import conditions
-from gristmill.ledger.sql import Sql
+from gristmill.ledger.sql import WAITING, Sql
 from gristmill.ledger.stop import audit, cancel_jobs, cancel_run
 from gristmill.ledger.store import Tx
 from gristmill.states import State
@@ -41,8 +41,8 @@ _ROOTS = Sql(f"SELECT DISTINCT run_id, {PART_OF} AS part_of FROM gm_job WHERE id
 _JOB_PAGE = Sql("SELECT max(id) FROM (SELECT id FROM gm_job WHERE id > :at AND id <= :upto ORDER BY id LIMIT :most) AS page")
 _RUN_PAGE = Sql(_JOB_PAGE.text.replace("gm_job", "gm_run"))
 _NOW = Sql(
-    "UPDATE gm_job SET ready = {next}, run_at = NULL WHERE id {one_of SELECT id FROM gm_job WHERE id {in ids}"
-    f" AND state = {State.QUEUED:d} AND run_at IS NOT NULL ORDER BY id {{lock}}}} RETURNING queue_id"
+    "UPDATE gm_job SET ready = {ready}, run_at = {waits} WHERE id {one_of SELECT id FROM gm_job WHERE id {in ids}"
+    f" AND state = {State.QUEUED:d} AND run_at < {{waiting}} ORDER BY id {{lock}}}} RETURNING queue_id, limit_id"
 )
 _ARCHIVE = Sql(
     "UPDATE gm_job SET archived_at = CASE WHEN :away THEN {now} END WHERE id {one_of SELECT id FROM gm_job"
@@ -111,6 +111,7 @@ def _run_now(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
     rows = tx.all(_NOW, ids=ids)
     for row in rows:
         tx.ring(row.queue_id)
+        tx.poke(row.limit_id)
     return {"ready": len(rows)}
 
 
@@ -152,7 +153,7 @@ ACTIONS: dict[str, Action] = {
     "job.cancel": Action(_STOP, _cancel, "cancelled", _CANCEL_ONLY),
     "queue.purge": Action(_WAITS, _cancel, "cancelled", _CANCEL_ONLY),
     "job.run_now": Action(
-        "j.run_at IS NOT NULL", _run_now, "ready", "only what is delayed can be run now; job retry queues what has ended"
+        f"j.run_at < {WAITING}", _run_now, "ready", "only what is delayed can be run now; job retry queues what has ended"
     ),
     "job.archive": Action(
         f"{_ENDED_JOB} AND j.archived_at IS NULL",

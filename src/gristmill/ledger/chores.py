@@ -77,20 +77,22 @@ _FORGET = Sql(
     "DELETE FROM gm_done WHERE subject_id = :subject AND stage = :name AND key IN (SELECT f.key FROM {rows f: key text})"
 )
 _AGAIN = (  # its result stays until the next: a function may find that nothing has changed
-    f"state = {State.QUEUED:d}, ready = {{next}}, run_at = NULL, worker_id = NULL, created_at = {{now}}, finished_at = NULL,"
+    f"state = {State.QUEUED:d}, ready = {{ready}}, run_at = {{waits}}, worker_id = NULL, created_at = {{now}},"
+    " finished_at = NULL,"
     " errors = 0, crashes = 0, timeouts = 0, losses = 0, returns = 0, alone = {false}, cancel = {false}, fingerprint = NULL,"
     " archived_at = NULL, epoch = :epoch, priority = :priority"
 )
 _RERUN_FROM = numbers(sources("rerun"))
-_RERUN = Sql(f"UPDATE gm_job SET {_AGAIN} WHERE id {{in ids}} AND state IN ({_RERUN_FROM})")
+_RERUN = Sql(f"UPDATE gm_job SET {_AGAIN} WHERE id {{in ids}} AND state IN ({_RERUN_FROM}) RETURNING limit_id")
 _BAD_PARTS = f"parent_id {{in ids}} AND stage_id IS NULL AND state IN ({State.FAILED:d}, {State.CANCELLED:d})"
 _FAILED_PARTS = Sql(f"SELECT parent_id, state, queue_id FROM gm_job WHERE {_BAD_PARTS} ORDER BY id {{lock}}")
-_RERUN_PARTS = Sql(f"UPDATE gm_job SET {_AGAIN} WHERE {_BAD_PARTS}")
+_RERUN_PARTS = Sql(f"UPDATE gm_job SET {_AGAIN} WHERE {_BAD_PARTS} RETURNING limit_id")
 # A job never ends before its parts, nor is it taken from them: one that has some under way goes on as it is.
 _WHOLE = "(%sparts_left IS NULL OR %sparts_left = 0)"
 _RENEW = Sql(
     f"UPDATE gm_job SET {_AGAIN}, args = f.args, error = NULL, error_class = NULL FROM {{rows f: job bigint, args text}}"
     f" WHERE gm_job.id = f.job AND state IN ({_RERUN_FROM}, {State.QUEUED:d}) AND {_WHOLE % ('', '')}"
+    " RETURNING limit_id"
 )
 _STALE = Sql(
     "SELECT j.id, j.state, j.task_id FROM gm_job j JOIN gm_job p ON p.id = j.parent_id"
@@ -109,11 +111,18 @@ _ITEMS_BEFORE = Sql(
 )
 _SAME = (  # what does not pass through here may be large
     "INSERT INTO gm_job (run_id, stage_id, task_id, queue_id, pool, priority, key, args, parent_id, parent_attempt,"
-    " created_at, %s) SELECT :run, CAST(:stage AS bigint), :task, :queue, :pool, :priority, j.key, j.args, j.parent_id,"
-    " j.parent_attempt, {now}, %s FROM gm_job j WHERE j.id {in ids}"
-    " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING state, id"
+    " created_at, limit_id, %s) SELECT :run, CAST(:stage AS bigint), :task, :queue, :pool, :priority, j.key, j.args,"
+    " j.parent_id, j.parent_attempt, {now}, j.limit_id, %s FROM gm_job j WHERE j.id {in ids}"
+    " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING state, id, limit_id"
 )
-_TO_DO = Sql(_SAME % ("state, ready", f"{State.QUEUED:d}, {{next}}"))
+_TO_DO = Sql(
+    _SAME
+    % (
+        "state, ready, run_at",
+        f"{State.QUEUED:d}, CASE WHEN j.limit_id IS NULL THEN {{next}} END,"
+        " CASE WHEN j.limit_id IS NOT NULL THEN {waiting} END",
+    )
+)
 _BAD = f"j.state IN ({State.FAILED:d}, {State.CANCELLED:d})"
 _AS_IT_IS = Sql(
     _SAME
@@ -176,7 +185,7 @@ def count(tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], chosen: Sele
 
 def rerun(tx: Tx, run: Mapping[str, Any], ids: Sequence[int]) -> None:
     """Queues ended jobs of a run again, and with them their parts that failed."""
-    tx.run(_RERUN, ids=ids, epoch=run["epoch"], priority=run["priority"])
+    _poke(tx, tx.all(_RERUN, ids=ids, epoch=run["epoch"], priority=run["priority"]))
     failed: dict[int, Counter[int]] = {}
     for part in tx.all(_FAILED_PARTS, ids=ids):
         failed.setdefault(part.parent_id, Counter())[part.state] += 1
@@ -184,12 +193,18 @@ def rerun(tx: Tx, run: Mapping[str, Any], ids: Sequence[int]) -> None:
     for job, states in sorted(failed.items()):
         parents.uncount(tx, job, states)
     if failed:
-        tx.run(_RERUN_PARTS, ids=sorted(failed), epoch=run["epoch"], priority=run["priority"])
+        _poke(tx, tx.all(_RERUN_PARTS, ids=sorted(failed), epoch=run["epoch"], priority=run["priority"]))
+
+
+def _poke(tx: Tx, queued: Sequence[Any]) -> None:
+    for limit in {row.limit_id for row in queued}:
+        tx.poke(limit)
 
 
 def renew(tx: Tx, epoch: int, priority: int, rows: Sequence[tuple[int, str | None]]) -> None:
     """Queues items again with other arguments. An attempt that is under way is not theirs any more."""
-    tx.run(_RENEW, epoch=epoch, priority=priority, f=rows)
+    tx.free(job for job, _ in rows)
+    _poke(tx, tx.all(_RENEW, epoch=epoch, priority=priority, f=rows))
 
 
 def prune(tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], first: str, most: int = BATCH) -> Batch:
@@ -217,9 +232,11 @@ def take_over(tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], todo: Ma
     added = tx.tuples(_TO_DO, ids=wanted, **how) if wanted else []
     if added:
         tx.ring(stage["queue_id"])
+    for _, _, limit in added:
+        tx.poke(limit)
     ended = tx.tuples(_AS_IT_IS, ids=others, **how) if others else []
-    moment(tx, [Ended(job, stage["task_id"]) for _, job in ended])
-    return Batch({}, Counter(state for state, _ in added + ended), following)
+    moment(tx, [Ended(job, stage["task_id"]) for _, job, _ in ended])
+    return Batch({}, Counter(state for state, _, _ in added + ended), following)
 
 
 def _window(tx: Tx, stage: int, first: str, most: int) -> tuple[dict[str, Any], str | None]:

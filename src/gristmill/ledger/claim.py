@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from gristmill.ledger import limits
 from gristmill.ledger.hold import hold
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
@@ -26,6 +27,7 @@ class Lane(NamedTuple):
     priority: int | None = None
     floor: int = 0
     run: int | None = None  # only jobs of this run: it looks through all that are in line, so it is for small queues
+    limit_id: int | None = None  # of the queue, as this worker knows it: without it, nothing of a limited queue is taken
 
 
 class Want(NamedTuple):
@@ -54,6 +56,7 @@ class Kind(NamedTuple):
     task_id: int
     alone: bool
     unique_scope: int | None
+    limited: bool  # it has a limit, or its queue has: what ends lets others go on
     queue_id: int
     pool: int
 
@@ -99,11 +102,12 @@ _TAKE = (
 )
 _NEXT = (
     "SELECT %s FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
-    " AND EXISTS (SELECT 1 FROM gm_queue WHERE id = :queue AND NOT paused) ORDER BY priority, ready LIMIT :most"
+    " AND EXISTS (SELECT 1 FROM gm_queue WHERE id = :queue AND NOT paused AND (limit_id IS NULL OR limit_id = :limit))"
+    " ORDER BY priority, ready LIMIT :most"
 )
 PART_OF = "CASE WHEN stage_id IS NULL THEN parent_id END"  # the job that a job is a part of; NULL: it is no part
-_JOB = f"key, args, run_id, stage_id, {PART_OF}, task_id, alone, unique_scope"
-_IN_LINE = itemgetter(10, 0)  # priority, id
+_JOB = f"key, args, run_id, stage_id, {PART_OF}, task_id, alone, unique_scope, limit_id IS NOT NULL"
+_IN_LINE = itemgetter(11, 0)  # priority, id
 _ANY, _FROM_FLOOR, _OF_RUN = "true", "priority = :priority AND ready > :floor", "run_id = :run"
 
 
@@ -126,7 +130,7 @@ _HEAD = (
     " ORDER BY priority, ready LIMIT 1"
 )
 _HEAD_OF = {which: Sql(_HEAD % which) for which in _CLAIM}
-_OPEN = Sql("SELECT NOT paused FROM gm_queue WHERE id = :queue")
+_OPEN = Sql("SELECT NOT paused AND limit_id IS NULL FROM gm_queue WHERE id = :queue")
 FREE_KEYS = Sql("UPDATE gm_job SET unique_key = NULL WHERE id {in ids}")
 _REMEMBER = Sql("INSERT INTO gm_claim (worker_id, jobs) VALUES (:worker, :jobs) RETURNING id")
 _FLOOR = Sql(
@@ -149,6 +153,7 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], st
     # New jobs that start at once are all of one line, and from the first want of their place.
     had = {_first(wants, started[0].kind.queue_id, started[0].kind.pool).place: len(started)} if started else {}
     empty: list[Lane] = []
+    allowed = _admitted(tx, wants)
     for want in wants:
         got = had.pop(want.place, 0)
         left[want.place] -= got
@@ -158,7 +163,11 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], st
                 break
             if lane in empty:
                 continue
-            rows = _next(tx, worker, lane, most)
+            some = most if lane.limit_id is None else min(most, allowed[lane.limit_id])
+            rows = _next(tx, worker, lane, some) if some else []
+            if lane.limit_id is not None and rows:
+                allowed[lane.limit_id] -= len(rows)
+                limits.admitted(tx, lane.limit_id, [row[0] for row in rows])
             if len(rows) < most:
                 empty.append(lane)
             most -= len(rows)
@@ -171,6 +180,12 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], st
         tx.run(FREE_KEYS, ids=[job.id for job in jobs if job.kind.unique_scope == UniqueScope.QUEUED])
     number: int = tx.value(_REMEMBER, worker=worker, jobs=orjson.dumps([job.id for job in jobs]).decode())
     return Taken(number, jobs, kinds, empty)
+
+
+def _admitted(tx: Tx, wants: Sequence[Want]) -> dict[int, int]:
+    """How many jobs the limits of these queues let start; all are locked at once, so that nobody waits for another."""
+    found = {lane.limit_id for want in wants for lane in want.lanes if lane.limit_id is not None}
+    return dict.fromkeys(found, 0) | limits.admit(tx, found) if found else {}
 
 
 def may_start(tx: Tx, wants: Sequence[Want], room: Mapping[int, int], queue: int, pool: int) -> int:
@@ -195,11 +210,11 @@ def _first(wants: Sequence[Want], queue: int, pool: int) -> Want:
 def _next(tx: Tx, worker: int, lane: Lane, most: int) -> list[tuple[Any, ...]]:
     """Takes the next jobs of a lane: their rows, in line."""
     if tx.dialect == "sqlite":
-        rows = tx.tuples(_LOOK[_which(lane)], most=most, **_where(lane))
+        rows = tx.tuples(_LOOK[_which(lane)], most=most, limit=lane.limit_id, **_where(lane))
         tx.run(_TAKE_THESE, worker=worker, ids=[row[0] for row in rows])
         return rows
     return sorted(
-        tx.tuples(_CLAIM[_which(lane)], worker=worker, most=most, **_where(lane)), key=_IN_LINE
+        tx.tuples(_CLAIM[_which(lane)], worker=worker, most=most, limit=lane.limit_id, **_where(lane)), key=_IN_LINE
     )  # UPDATE returns them in no order
 
 
@@ -208,12 +223,13 @@ def _sorted_out(rows: Sequence[tuple[Any, ...]], lane: Lane, kinds: set[Kind]) -
     if not rows:
         return []
     columns = list(zip(*rows, strict=True))
-    shared = list(zip(*columns[4:10], strict=True))
+    shared = list(zip(*columns[4:11], strict=True))
+    of_queue = lane.limit_id is not None
     known = {
-        (run, stage, parent, task, alone, unique): Kind(
-            Origin(run, stage, parent), task, alone, unique, lane.queue_id, lane.pool
+        (run, stage, parent, task, alone, unique, limited): Kind(
+            Origin(run, stage, parent), task, alone, unique, bool(limited) or of_queue, lane.queue_id, lane.pool
         )
-        for run, stage, parent, task, alone, unique in set(shared)
+        for run, stage, parent, task, alone, unique, limited in set(shared)
     }
     kinds.update(known.values())
     own = zip(*columns[:4], map(known.__getitem__, shared), strict=True)

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy.exc import IntegrityError
 
-from gristmill.ledger import flow
+from gristmill.ledger import flow, limits
 from gristmill.ledger.chores import NOT_EMITTED
 from gristmill.ledger.claim import Claimed, Kind, Origin
 from gristmill.ledger.hold import hold
-from gristmill.ledger.sql import Sql
+from gristmill.ledger.sql import WAITING, Sql
 from gristmill.ledger.store import Tx
 from gristmill.states import StageState, State
 
 
 class Item(NamedTuple):
-    """One item: its key (empty: its producer's), its arguments as JSON, and the stage it is for (None: all of them)."""
+    """One item: its key (empty: its producer's), its arguments as JSON, the stage it is for (None: all of them), and where
+    stages have limits, its key of these by stage."""
 
     key: str
     args: str | None
     stage: str | None = None
+    limits: Mapping[str, str] | None = None
 
 
 class Refusal(NamedTuple):
@@ -48,28 +50,28 @@ _PRODUCERS = Sql(
     f" WHERE j.id {{in ids}} AND j.state = {State.IN_PROGRESS:d} AND j.worker_id = :worker"
 )
 _TARGETS = Sql(
-    "SELECT e.upstream_id, s.id, s.name, s.task_id, s.queue_id, s.pool FROM gm_edge e"
+    "SELECT e.upstream_id, s.id, s.name, s.task_id, s.queue_id, s.pool, s.limit_id FROM gm_edge e"
     " JOIN gm_stage s ON s.id = e.downstream_id WHERE e.upstream_id {in ids} AND s.each"
     f" AND s.state <> {StageState.CLOSED:d} ORDER BY s.id"  # closed: it is not run here, but stands for an earlier run
 )
 _ADD = (
     "INSERT INTO gm_job (run_id, stage_id, parent_id, parent_attempt, task_id, queue_id, pool, priority, key, args, state,"
-    f" ready, created_at) SELECT %s, {State.QUEUED:d}, {{next}}, {{now}} FROM {{rows f: %s}} WHERE true"
+    f" ready, run_at, limit_id, created_at) SELECT %s, {State.QUEUED:d}, CASE WHEN f.lim IS NULL THEN {{next}} END,"
+    " CASE WHEN f.lim IS NOT NULL THEN {waiting} END, f.lim, {now} FROM {rows f: path text, args text, lim int%s} WHERE true"
     " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING key, stage_id"
 )
 _ADD_ANY = Sql(  # items of many producers, each row with all that it needs
     _ADD
     % (
         "f.run, f.stage, f.parent, f.number, f.task, f.queue, f.pool, f.urgency, f.path, f.args",
-        "path text, args text, run bigint, stage bigint, parent bigint, number int, task int, queue int, pool smallint,"
-        " urgency smallint",
+        ", run bigint, stage bigint, parent bigint, number int, task int, queue int, pool smallint, urgency smallint",
     )
 )
 _ADD_ALIKE = Sql(  # many items of one producer for one stage
     _ADD
     % (
         ":run, CAST(:stage AS bigint), CAST(:parent AS bigint), :number, :task, :queue, :pool, :urgency, f.path, f.args",
-        "path text, args text",
+        "",
     )
 )
 _HERE_AND_NOW = Sql("SELECT {next}, {now}")
@@ -87,6 +89,7 @@ _AGAIN = Sql(
     "UPDATE gm_job SET parent_attempt = f.number FROM {rows f: stage bigint, path text, number int}"
     " WHERE gm_job.stage_id = f.stage AND gm_job.key = f.path"
 )
+_MOVE = Sql("UPDATE gm_job SET limit_id = f.lim FROM {rows f: job bigint, lim int} WHERE gm_job.id = f.job")
 _GROW = Sql(
     "UPDATE gm_stage SET total = total + f.more FROM {rows f: stage bigint, more bigint} WHERE gm_stage.id = f.stage"
 )
@@ -144,12 +147,16 @@ def add_items(
         elif _position(emission) > producer.emitted:  # else it is here already: its commit got no answer
             last[emission.job] = max(last.get(emission.job, 0), _position(emission))
             items = _with_paths(emission.items, producer)
-            if any(len(path) > PATH_LIMIT // 4 and len(path.encode()) > PATH_LIMIT for path, _, _ in items):
+            if any(len(item[0]) > PATH_LIMIT // 4 and len(item[0].encode()) > PATH_LIMIT for item in items):
                 refused[emission.job] = Refusal(f"an item's path is over {PATH_LIMIT} bytes; use shorter keys")
                 continue
             for to in targets.get(producer.stage_id, ()):
                 new = news.setdefault((producer.id, to.id), _news(emission.run, producer, to, runs[emission.run].priority))
-                new.rows.extend((path, args) for path, args, stage in items if stage is None or stage == to.name)
+                mine = [item for item in items if item[2] is None or item[2] == to.name]
+                new.rows.extend([(item[0], item[1]) for item in mine])
+                if to.limit_id is not None:
+                    new.keys.extend(_limit_key(item, to.name) for item in mine)
+    _find_limits(tx, news.values())
     added = _add(tx, worker, list(news.values()), runs, careful, may_start)
     if last:
         tx.run(_EMITTED, f=sorted(last.items()))
@@ -163,16 +170,40 @@ class _News(NamedTuple):
     first: bool  # there was no earlier attempt that could have emitted them
     rerun: bool  # their producer runs once more in a later epoch: what it gave before may have changed
     alike: dict[str, int]  # what they have in common; in the order in which _ADD_ANY has it
+    rule: int | None  # the limit that each has a key of
+    keys: list[str]  # and these keys, beside the rows; none if there is no limit
+    limits: list[int]  # the same by number
 
     @property
     def stage(self) -> int:
         return self.alike["stage"]
 
+    def with_limits(self) -> list[tuple[str, str | None, int | None]]:
+        if self.rule is None:
+            return [(path, args, None) for path, args in self.rows]
+        return [(*row, limit) for row, limit in zip(self.rows, self.limits, strict=True)]
+
+
+def _limit_key(item: Sequence[Any], stage: str) -> str:
+    """An item that says none (of an application that is older than its run) has the same as all such."""
+    return str(item[3].get(stage, "")) if len(item) > 3 and item[3] else ""
+
+
+def _find_limits(tx: Tx, news: Iterable[_News]) -> None:
+    limited = [new for new in news if new.rule is not None]
+    for rule in sorted({new.rule for new in limited if new.rule is not None}):
+        same = [new for new in limited if new.rule == rule]
+        numbers = limits.keys_of(tx, rule, (key for new in same for key in new.keys))
+        for new in same:
+            new.limits.extend(map(numbers.__getitem__, new.keys))
+        for number in numbers.values():
+            tx.poke(number)
+
 
 def _news(run: int, producer: Any, to: Any, priority: int) -> _News:
     alike = {"run": run, "stage": to.id, "parent": producer.id, "number": producer.attempt}
     alike |= {"task": to.task_id, "queue": to.queue_id, "pool": to.pool, "urgency": priority}
-    return _News([], producer.attempt == 1, producer.epoch is not None, alike)
+    return _News([], producer.attempt == 1, producer.epoch is not None, alike, to.limit_id, [], [])
 
 
 def _position(emission: Emission) -> int:
@@ -184,7 +215,7 @@ def _with_paths(items: Sequence[Item], producer: Any) -> Sequence[Item]:
     """The items with their paths instead of their keys."""
     if not producer.key and all(item[0] for item in items):
         return items
-    return [Item(_path(producer, key), args, stage) for key, args, stage in items]
+    return [Item(_path(producer, item[0]), *item[1:]) for item in items]
 
 
 def _path(producer: Any, key: str) -> str:
@@ -207,20 +238,21 @@ def _add(tx: Tx, worker: int, news: Sequence[_News], runs: flow.LockedRuns, care
     added: set[tuple[str, int]] = set()
     for new in news:
         if len(new.rows) >= _MANY and new.first and not careful:
-            started += _add_new(tx, worker, new, 0 if started else may_start(new.alike["queue"], new.alike["pool"]))
+            waits = bool(started) or new.rule is not None
+            started += _add_new(tx, worker, new, 0 if waits else may_start(new.alike["queue"], new.alike["pool"]))
             grown[new.stage] += len(new.rows)
             continue
         doubtful.append(new)
         if len(new.rows) >= _MANY:
-            added.update(tx.tuples(_ADD_ALIKE, f=new.rows, **new.alike))
-    few = [(*row, *new.alike.values()) for new in doubtful if len(new.rows) < _MANY for row in new.rows]
+            added.update(tx.tuples(_ADD_ALIKE, f=new.with_limits(), **new.alike))
+    few = [(*row, *new.alike.values()) for new in doubtful if len(new.rows) < _MANY for row in new.with_limits()]
     if few:
         added.update(tx.tuples(_ADD_ANY, f=few))
     grown.update(stage for _, stage in added)
     if grown:
         tx.run(_GROW, f=sorted(grown.items()))
     for new in news:
-        if new.rows:
+        if new.rows and new.rule is None:
             tx.ring(new.alike["queue"])
     refused = _twice(tx, doubtful, runs, added) if len(added) < sum(len(new.rows) for new in doubtful) else {}
     return Added(refused, started)
@@ -244,12 +276,15 @@ def _add_new(tx: Tx, worker: int, new: _News, start: int) -> list[Claimed]:
         if first:
             rows = [(number, *row) for number, row in zip(ids, first, strict=True)]
             tx.add_alike("gm_job", alike | held, ("id", "key", "args"), rows)
-        if others:
+        if new.rule is not None:
+            waits = {"state": State.QUEUED, "run_at": WAITING}
+            tx.add_alike("gm_job", alike | waits, ("key", "args", "limit_id"), new.with_limits())
+        elif others:
             tx.add_alike("gm_job", alike | {"state": State.QUEUED, "ready": line}, ("key", "args"), others)
     except IntegrityError:
         raise SomeTwice from None
     origin = Origin(new.alike["run"], new.stage)
-    kind = Kind(origin, new.alike["task"], False, None, new.alike["queue"], new.alike["pool"])
+    kind = Kind(origin, new.alike["task"], False, None, False, new.alike["queue"], new.alike["pool"])
     return [Claimed(number, 1, path, args, kind) for number, (path, args) in zip(ids, first, strict=True)]
 
 
@@ -265,12 +300,13 @@ def _twice(tx: Tx, news: Sequence[_News], runs: flow.LockedRuns, added: set[tupl
     refused: dict[int, Refusal] = {}
     again: list[tuple[int, str, int]] = []
     changed: dict[int, list[tuple[Any, str | None]]] = {}  # by run
+    moved: list[tuple[int, int | None]] = []  # the same, and the limits that they have now
     seen: set[tuple[str, int]] = set()
     there = {(path, new.stage) for new in news for path, _ in new.rows} - added
     old = {(row.key, row.stage_id): row for row in tx.all(_THERE, f=sorted((s, p) for p, s in there))} if there else {}
     for new in news:
         parent, attempt = new.alike["parent"], new.alike["number"]
-        for path, args in new.rows:
+        for path, args, limit in new.with_limits():
             row = old.get((path, new.stage))
             if (path, new.stage) in seen or (row and (row.parent_id != parent or row.parent_attempt == attempt)):
                 refused[parent] = Refusal(_TWICE.format(path))
@@ -278,9 +314,12 @@ def _twice(tx: Tx, news: Sequence[_News], runs: flow.LockedRuns, added: set[tupl
                 again.append((new.stage, path, attempt))
                 if new.rerun and _has_changed(row, args, runs[new.alike["run"]].epoch):
                     changed.setdefault(new.alike["run"], []).append((row, args))
+                    moved.append((row.id, limit))
             seen.add((path, new.stage))
     if again:
         tx.run(_AGAIN, f=again)
+    if any(limit is not None for _, limit in moved):
+        tx.run(_MOVE, f=moved)
     for run, rows in changed.items():
         flow.renew(tx, runs[run], rows)
     return refused

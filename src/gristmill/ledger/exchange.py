@@ -11,7 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gristmill.ledger import flow
+from gristmill.ledger import flow, limits
 from gristmill.ledger.claim import Kind, Taken, Want, may_start, take
 from gristmill.ledger.emit import Added, Emission, Refusal, add_items
 from gristmill.ledger.finish import Completed, Outcome, Verdict, forget_claims, runs_of, settle, skip_late
@@ -62,6 +62,7 @@ class Exchanged(NamedTuple):
     refused_items: dict[int, Refusal]  # producers that must stop, and why
     late: list[int]  # jobs that were not this worker's any more
     taken: Taken | None  # None: nothing was asked for
+    due: int | None = None  # microseconds until a limit lets something go on by itself
 
 
 def nobody(tx: Tx, kinds: Collection[Kind]) -> None: ...
@@ -88,10 +89,13 @@ def exchange(
         outcomes = [refused(o, refused_items[o.job]) if o.job in refused_items else o for o in batch.outcomes]
     late = settle(tx, worker, outcomes, batch.completed, runs) if outcomes or batch.completed else []
     forget_claims(tx, worker, batch.ended_claims)
+    limits.settle(tx)
     taken = take(tx, worker, wants, room, started) if wants else None
+    if taken and any(kind.limited for kind in taken.kinds):
+        limits.follow(tx, (job.id for job in taken.jobs if job.kind.limited))
     if taken and taken.kinds:
         meet(tx, taken.kinds)
-    return Exchanged(refused_items, late, taken)
+    return Exchanged(refused_items, late, taken, tx.due)
 
 
 def _without_late(tx: Tx, batch: Batch) -> Batch:

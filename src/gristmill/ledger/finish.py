@@ -24,7 +24,7 @@ from gristmill.ledger.claim import FREE_KEYS, PART_OF, Origin
 from gristmill.ledger.done import remember
 from gristmill.ledger.hold import hold
 from gristmill.ledger.moment import Ended, moment
-from gristmill.ledger.sql import Sql
+from gristmill.ledger.sql import WAITING, Sql
 from gristmill.ledger.store import Tx
 from gristmill.retry import Failure, Retries, delay_after, error_name
 from gristmill.states import State
@@ -89,6 +89,7 @@ class Completed:
     origins: list[Origin] = field(default_factory=list)
     unique: list[int] = field(default_factory=list)  # the jobs among them that have a unique key, which ends with them
     watched: list[Ended] = field(default_factory=list)  # the jobs among them whose task has an `on_terminal`
+    limited: list[int] = field(default_factory=list)  # the jobs among them that have a limit, or whose queue has one
     _counted: Counter[Origin] = field(default_factory=Counter, repr=False, compare=False)
 
     def __bool__(self) -> bool:
@@ -99,6 +100,7 @@ class Completed:
         self.origins += other.origins
         self.unique += other.unique
         self.watched += other.watched
+        self.limited += other.limited
 
     def by_origin(self) -> Counter[Origin]:
         """How many come from where. Asked for several times a turn, counted once."""
@@ -172,14 +174,14 @@ _COMPLETE_EACH = (  # on SQLite row by row, in the driver's loop: 3 µs a row le
 _BACK = Sql(
     f"UPDATE gm_job SET state = {State.QUEUED:d}, worker_id = NULL, cancel = {{false}}, alone = f.solo,"
     " priority = coalesce(f.urgency, priority), pool = coalesce(f.place, pool),"
-    " ready = CASE WHEN f.delay > 0 OR (f.waits AND parts_left > 0) THEN NULL ELSE {next} END,"
-    " run_at = CASE WHEN f.delay > 0 THEN {now} + f.delay END,"
+    " ready = CASE WHEN f.delay > 0 OR (f.waits AND parts_left > 0) THEN NULL ELSE {ready} END,"
+    " run_at = CASE WHEN f.delay > 0 THEN {now} + f.delay WHEN f.waits AND parts_left > 0 THEN NULL ELSE {waits} END,"
     " error = coalesce(f.said, error), error_class = coalesce(f.kind, error_class), progress = coalesce(f.done, progress),"
     " errors = errors + f.e, crashes = crashes + f.c, timeouts = timeouts + f.t, losses = losses + f.l,"
     " returns = returns + f.r"
     " FROM {rows f: job bigint, number int, delay bigint, solo boolean, said text, kind text, done text, e smallint,"
     " c smallint, t smallint, l smallint, r int, urgency smallint, waits boolean, place smallint}"
-    f" WHERE {_FENCE} RETURNING gm_job.id, queue_id, ready, run_at"
+    f" WHERE {_FENCE} RETURNING gm_job.id, queue_id, ready, run_at, limit_id"
 )
 _SPENT = Sql(
     "SELECT j.id, j.errors, j.crashes, j.timeouts, j.losses, j.cancel, j.pool, t.spec FROM gm_job j JOIN gm_task t"
@@ -252,6 +254,7 @@ def settle(
     refused = _settle_others(tx, worker, outcomes, runs, changes, ended) if outcomes else []
     flow.tally(tx, changes)
     moment(tx, ended)
+    _free(tx, completed, outcomes, refused)
     return refused
 
 
@@ -262,6 +265,17 @@ def skip_late(tx: Tx, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         return outcomes
     why = applied.late(tx, guarded)
     return [o._replace(verdict=Verdict.SKIPPED, reason=why[o.job], result=None) if o.job in why else o for o in outcomes]
+
+
+def _free(tx: Tx, completed: Completed | None, outcomes: Sequence[Outcome], refused: Sequence[int]) -> None:
+    """Others may go on in the place of these. Only some ends tell whether what a limit is about (a host) is well."""
+    if completed and completed.limited:
+        tx.free(completed.limited, well=True)
+    late = set(refused)
+    for o in outcomes:
+        if o.job not in late:
+            told = o.verdict in _SUCCESS or o.verdict in (Verdict.ERROR, Verdict.TIMEOUT)
+            tx.free([o.job], well=o.verdict in _SUCCESS if told else None)
 
 
 class SomeRefused(Exception):
@@ -316,9 +330,10 @@ def _settle_others(
             if what:
                 over.append(Ended(job, what[0]))
                 changes[flow.Change(*what[1:])] += 1
-    for job, queue, ready, run_at in tx.tuples(_BACK, worker=worker, f=back) if back else ():
+    for job, queue, ready, run_at, limit in tx.tuples(_BACK, worker=worker, f=back) if back else ():
         done.add(job)
-        if ready is not None or run_at is not None:
+        tx.poke(limit)
+        if ready is not None or (run_at is not None and run_at < WAITING):
             tx.ring(queue, delayed=run_at is not None)
     _keep_attempts(tx, worker, [o for o in outcomes if o.job in done and _noteworthy(o)], marks)
     completed = [o for o in outcomes if o.verdict is Verdict.COMPLETED and o.job in done]

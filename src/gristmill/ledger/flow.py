@@ -58,8 +58,10 @@ _WAIT_FOR = Sql("UPDATE gm_stage SET waiting_for = :left WHERE id = :stage")
 _LOWER = Sql("UPDATE gm_stage SET waiting_for = waiting_for - 1 WHERE id = :stage")
 _CLOSE = Sql("UPDATE gm_stage SET state = :state, outcome = :outcome, closed_at = {now} WHERE id = :stage")
 _ADD_JOB = Sql(
-    "INSERT INTO gm_job (run_id, stage_id, key, task_id, queue_id, pool, priority, state, ready, created_at)"
-    f" VALUES (:run, :stage, '', :task, :queue, :pool, :priority, {State.QUEUED:d}, {{next}}, {{now}})"
+    "INSERT INTO gm_job (run_id, stage_id, key, task_id, queue_id, pool, priority, state, ready, run_at,"
+    f" created_at, limit_id) SELECT CAST(:run AS bigint), CAST(:stage AS bigint), '', :task, :queue, :pool, :priority,"
+    f" {State.QUEUED:d}, CASE WHEN f.lim IS NULL THEN {{next}} END, CASE WHEN f.lim IS NOT NULL THEN {{waiting}} END,"
+    " {now}, f.lim FROM {rows f: lim int} WHERE true"
 )
 _ERROR = Sql("SELECT error FROM gm_job WHERE stage_id = :stage")
 _STOP = Sql(
@@ -217,7 +219,9 @@ class Flow:
             queue=stage["queue_id"],
             pool=stage["pool"],
             priority=self.run["priority"],
+            f=[(stage["limit_id"],)],
         )
+        self.tx.poke(stage["limit_id"])
         self.tx.ring(stage["queue_id"])
 
     def run_again(self, stage: dict[str, Any]) -> None:

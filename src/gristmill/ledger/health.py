@@ -46,6 +46,7 @@ _WAITING = Sql(
     " AND queue_id = q.id) OR EXISTS (SELECT 1 FROM gm_job WHERE run_at <= {now} AND queue_id = q.id)) ORDER BY q.name"
 )
 _WAITING_IN = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool {in pools} LIMIT 1")
+_OPEN_CIRCUITS = Sql("SELECT name, key, failures FROM gm_limit WHERE open_until IS NOT NULL ORDER BY name, key LIMIT 5")
 _PARKED = Sql(
     "SELECT count(*) FROM (SELECT error_class FROM gm_job WHERE fingerprint IS NOT NULL LIMIT :most) AS failed"
     " WHERE error_class IN ('crash', 'memory', 'worker_lost')"
@@ -125,6 +126,9 @@ def _ledger(tx: Tx, whose_clock: str) -> Iterator[Diagnosis]:
         else:
             yield from _unfit(tx, row, alive, classes)
     yield from _locks(tx)
+    for row in tx.all(_OPEN_CIRCUITS):
+        said = f"the circuit of {row.name} {row.key} is open after {row.failures} failures in a row: its jobs wait"
+        yield Diagnosis("limits", False, said, ("gristmill", "limit", "list", row.name))
     parked: int = tx.value(_PARKED, most=_LOOKED)
     if parked:
         said = f"{parked:,} failed {'job has' if parked == 1 else 'jobs have'} killed the process, or the worker, too often"

@@ -57,6 +57,7 @@ def moment(tx: Tx, ended: Iterable[Ended]) -> None:
     jobs = list(ended)
     if not jobs:
         return
+    tx.free(job for job, _ in jobs)
     hooks = {row.id: _statements(row.spec) for row in tx.all(_HOOKS, ids=sorted({task for _, task in jobs}))}
     together: dict[tuple[str, ...], list[int]] = {}
     for job, task in jobs:

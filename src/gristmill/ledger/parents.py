@@ -22,10 +22,11 @@ _LOCK = Sql("SELECT id, state, ends_as FROM gm_job WHERE id {in ids} ORDER BY id
 def _counting(rows: str, left: str, failed: str, others: str = "") -> Sql:
     """Sets the counters. Where nothing is left, a job that waits is ready, and one whose end was decided has ended."""
     ends = f"ends_as IS NOT NULL AND {left} = 0"
+    goes_on = f"state = {State.QUEUED:d} AND run_at IS NULL AND ends_as IS NULL AND {left} = 0"
     return Sql(
         f"UPDATE gm_job SET parts_left = {left}, parts_failed = {failed}{others},"
-        f" ready = CASE WHEN state = {State.QUEUED:d} AND run_at IS NULL AND ends_as IS NULL AND {left} = 0"
-        " THEN coalesce(ready, {next}) ELSE ready END,"
+        f" ready = CASE WHEN {goes_on} THEN coalesce(ready, {{ready}}) ELSE ready END,"
+        f" run_at = CASE WHEN {goes_on} AND ready IS NULL THEN {{waits}} ELSE run_at END,"
         f" state = CASE WHEN {ends} THEN ends_as ELSE state END,"
         f" finished_at = CASE WHEN {ends} THEN {{now}} ELSE finished_at END,"
         f" unique_key = CASE WHEN {ends} THEN NULL ELSE unique_key END,"
@@ -33,7 +34,7 @@ def _counting(rows: str, left: str, failed: str, others: str = "") -> Sql:
         " WHERE a.job_id = gm_job.id AND a.attempt = gm_job.attempt) ELSE fingerprint END,"
         f" ends_as = CASE WHEN {left} = 0 THEN NULL ELSE ends_as END"
         f" FROM {{rows f: parent bigint, bad int, {rows}}} WHERE gm_job.id = f.parent AND {left} >= 0"
-        " RETURNING queue_id, stage_id, state, parts_left, gm_job.id, task_id"
+        " RETURNING queue_id, stage_id, state, parts_left, gm_job.id, task_id, limit_id"
     )
 
 
@@ -71,6 +72,7 @@ def _moved_on(tx: Tx, rows: Sequence[Any]) -> list[tuple[int | None, int]]:
     for row in rows:
         if row.parts_left == 0 and row.state == State.QUEUED:
             tx.ring(row.queue_id)
+            tx.poke(row.limit_id)
     over = [row for row in rows if row.state in TERMINAL]
     moment(tx, [Ended(row.id, row.task_id) for row in over])
     return [(row.stage_id, row.state) for row in over]

@@ -10,11 +10,12 @@ import orjson
 
 from gristmill.demand import NOTHING, Demand, class_of
 from gristmill.errors import Invalid, NotYours, Refused
-from gristmill.ledger import flow, names, parents
+from gristmill.ledger import flow, limits, names, parents
 from gristmill.ledger.claim import PART_OF
 from gristmill.ledger.own import lock_own
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx
+from gristmill.limit import Limit
 from gristmill.states import TERMINAL, State
 
 LIMIT = 10_000  # parts of one job: they are swept and retried with it, and one transaction has to carry that
@@ -27,6 +28,7 @@ class PartKind(NamedTuple):
     queue_id: int
     pool: int
     names: tuple[str, ...]  # of their task, former ones included
+    limit_id: int | None = None  # the limit that each has a key of
 
 
 class Standing(NamedTuple):
@@ -45,8 +47,9 @@ _PARENT = Sql(
 )
 _ADD = Sql(
     "INSERT INTO gm_job (run_id, parent_id, parent_attempt, task_id, queue_id, pool, priority, key, args, state, ready,"
-    " created_at) SELECT CAST(:run AS bigint), CAST(:job AS bigint), :attempt, :task, :queue, :pool, :priority, f.key,"
-    f" f.args, {State.QUEUED:d}, {{next}}, {{now}} FROM {{rows f: key text, args text}} WHERE true"
+    " run_at, created_at, limit_id) SELECT CAST(:run AS bigint), CAST(:job AS bigint), :attempt, :task, :queue, :pool,"
+    f" :priority, f.key, f.args, {State.QUEUED:d}, CASE WHEN f.lim IS NULL THEN {{next}} END,"
+    " CASE WHEN f.lim IS NOT NULL THEN {waiting} END, {now}, f.lim FROM {rows f: key text, args text, lim int} WHERE true"
     " ON CONFLICT (parent_id, key) WHERE stage_id IS NULL AND parent_id IS NOT NULL DO NOTHING RETURNING key"
 )
 _GROW = Sql(
@@ -54,21 +57,24 @@ _GROW = Sql(
     " parts_failed = coalesce(parts_failed, 0) WHERE id = :job"
 )
 _THERE = Sql(
-    "SELECT j.key, j.args, j.state, j.parent_attempt, t.name FROM gm_job j JOIN gm_task t ON t.id = j.task_id"
+    "SELECT j.id, j.key, j.args, j.state, j.parent_attempt, t.name FROM gm_job j JOIN gm_task t ON t.id = j.task_id"
     f" JOIN {{rows f: key text}} ON j.key = f.key WHERE j.{_OF}"
 )
 _AGAIN = Sql(f"UPDATE gm_job SET parent_attempt = :attempt FROM {{rows f: key text}} WHERE {_OF} AND gm_job.key = f.key")
 _FRESH = (
-    f"UPDATE gm_job SET state = {State.QUEUED:d}, ready = {{next}}, run_at = NULL, worker_id = NULL, cancel = {{false}},"
-    " errors = 0, crashes = 0, timeouts = 0, losses = 0, returns = 0, alone = {false}, result = NULL, fingerprint = NULL,"
-    " finished_at = NULL, archived_at = NULL"
+    f"UPDATE gm_job SET state = {State.QUEUED:d}, ready = {{ready}}, run_at = {{waits}}, worker_id = NULL,"
+    " cancel = {false}, errors = 0, crashes = 0, timeouts = 0, losses = 0, returns = 0, alone = {false}, result = NULL,"
+    " fingerprint = NULL, finished_at = NULL, archived_at = NULL"
 )
 _REDO = Sql(
     _FRESH
     + ", args = f.args, error = NULL, error_class = NULL, progress = NULL, parent_attempt = :attempt, task_id = :task,"
     f" queue_id = :queue, pool = :pool FROM {{rows f: key text, args text}} WHERE {_OF} AND gm_job.key = f.key"
 )
-_RETRY = Sql(f"{_FRESH} WHERE {_OF} AND state = :state RETURNING queue_id")
+_MOVE = Sql(
+    f"UPDATE gm_job SET limit_id = f.lim FROM {{rows f: key text, args text, lim int}} WHERE {_OF} AND gm_job.key = f.key"
+)
+_RETRY = Sql(f"{_FRESH} WHERE {_OF} AND state = :state RETURNING queue_id, limit_id")
 _OPEN_OF_RUN = Sql("SELECT id FROM gm_job WHERE run_id = :run AND parts_left > 0 ORDER BY id")
 _ENDING = Sql("SELECT id FROM gm_job WHERE ends_as IS NOT NULL ORDER BY id")
 _SWEEP = Sql(
@@ -102,13 +108,16 @@ _POOL = Sql("SELECT pool FROM gm_job WHERE id = :job")
 # ---- handing over
 
 
-def kind_of(ledger: Ledger, name: str, formerly: Sequence[str], spec: str, queue: str, pool: int) -> PartKind:
+def kind_of(
+    ledger: Ledger, name: str, formerly: Sequence[str], spec: str, queue: str, pool: int, limit: Limit | None = None
+) -> PartKind:
     """The numbers that jobs of a part carry instead of names, which are made on first use."""
     task = ledger.do(names.add_tasks, [(name, spec)])[name, spec]
     with ledger.reading() as tx:
         known = names.queues(tx)
     number = known[queue] if queue in known else ledger.do(names.add_queues, [queue])[queue]
-    return PartKind(task, number, pool, (name, *formerly))
+    rule = None if limit is None else ledger.do(limits.declare, limit.name, limit.stored())
+    return PartKind(task, number, pool, (name, *formerly), rule)
 
 
 def pool_beside(ledger: Ledger, job: int, demands: Sequence[Demand], is_async: bool) -> int:
@@ -119,8 +128,8 @@ def pool_beside(ledger: Ledger, job: int, demands: Sequence[Demand], is_async: b
     return is_async + (0 if wanted == [NOTHING] else ledger.do(names.add_pool, wanted))
 
 
-def hand_over(tx: Tx, worker: int, job: int, attempt: int, kind: PartKind, rows: Sequence[tuple[str, str | None]]) -> None:
-    """A batch of parts, (key, arguments), from an attempt that still holds its job.
+def hand_over(tx: Tx, worker: int, job: int, attempt: int, kind: PartKind, parts: Sequence[tuple[Any, ...]]) -> None:
+    """A batch of parts, (key, arguments, perhaps its key of a limit), from an attempt that still holds its job.
 
     A key that an earlier attempt asked for is left as it is, or done afresh where its arguments are others now.
     """
@@ -131,6 +140,7 @@ def hand_over(tx: Tx, worker: int, job: int, attempt: int, kind: PartKind, rows:
         raise Refused("the run is being stopped")
     if parent.stage_id is None and parent.parent_id is not None:
         raise Invalid("a part cannot have parts of its own")
+    rows = _with_limits(tx, kind, parts)
     numbers = {"job": job, "attempt": attempt, "task": kind.task_id, "queue": kind.queue_id, "pool": kind.pool}
     added = {key for (key,) in tx.tuples(_ADD, run=parent.run_id, priority=parent.priority, f=rows, **numbers)}
     if (parent.parts or 0) + len(added) > LIMIT:
@@ -142,14 +152,23 @@ def hand_over(tx: Tx, worker: int, job: int, attempt: int, kind: PartKind, rows:
     tx.ring(kind.queue_id)
 
 
+def _with_limits(tx: Tx, kind: PartKind, parts: Sequence[tuple[Any, ...]]) -> list[tuple[str, str | None, int | None]]:
+    if kind.limit_id is None:
+        return [(part[0], part[1], None) for part in parts]
+    keys = limits.keys_of(tx, kind.limit_id, (part[2] for part in parts))
+    for number in keys.values():
+        tx.poke(number)
+    return [(key, args, keys[limit]) for key, args, limit in parts]
+
+
 def _ask_again(
-    tx: Tx, rows: Sequence[tuple[str, str | None]], added: set[str], kind: PartKind, numbers: dict[str, int]
+    tx: Tx, rows: Sequence[tuple[str, str | None, int | None]], added: set[str], kind: PartKind, numbers: dict[str, int]
 ) -> None:
     job, attempt = numbers["job"], numbers["attempt"]
-    twice = next((key for key, times in Counter(key for key, _ in rows).items() if times > 1), None)
+    twice = next((key for key, times in Counter(row[0] for row in rows).items() if times > 1), None)
     if twice is not None:
         raise Invalid(_TWICE.format(twice))
-    there = {row.key: row for row in tx.all(_THERE, job=job, f=[(key,) for key, _ in rows if key not in added])}
+    there = {row.key: row for row in tx.all(_THERE, job=job, f=[row[:1] for row in rows if row[0] not in added])}
     for row in there.values():
         if row.name not in kind.names:
             raise Invalid(
@@ -157,13 +176,16 @@ def _ask_again(
             )
         if row.parent_attempt == attempt:
             raise Invalid(_TWICE.format(row.key))
-    same = [(key,) for key, args in rows if key in there and there[key].args == args]
-    changed = [(key, args) for key, args in rows if key in there and there[key].args != args]
+    same = [(key,) for key, args, _ in rows if key in there and there[key].args == args]
+    changed = [row for row in rows if row[0] in there and there[row[0]].args != row[1]]
     if same:
         tx.run(_AGAIN, job=job, attempt=attempt, f=same)
     if changed:
+        if kind.limit_id is not None:
+            tx.run(_MOVE, job=job, f=changed)
+        tx.free(there[row[0]].id for row in changed)
         tx.run(_REDO, f=changed, **numbers)
-        parents.uncount(tx, job, Counter(there[key].state for key, _ in changed))
+        parents.uncount(tx, job, Counter(there[row[0]].state for row in changed))
 
 
 _TWICE = "the part {!r} was asked for twice; keys must be unique among the parts of a job"
@@ -232,10 +254,11 @@ def sweep(tx: Tx, job: int, most: int = 1000) -> bool:
 def retry_failed(tx: Tx, job: int) -> None:
     """The parts of a job that failed or were cancelled are queued again with it."""
     for state in (State.FAILED, State.CANCELLED):
-        queues = [row.queue_id for row in tx.all(_RETRY, job=job, state=int(state))]
-        parents.uncount(tx, job, {state: len(queues)})
-        for queue in set(queues):
+        queued = tx.all(_RETRY, job=job, state=int(state))
+        parents.uncount(tx, job, {state: len(queued)})
+        for queue, limit in set(queued):
             tx.ring(queue)
+            tx.poke(limit)
 
 
 def raise_queued(tx: Tx, run: int, priority: int, most: int) -> int:

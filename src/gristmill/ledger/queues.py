@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from gristmill.errors import NotFound, did_you_mean
+from gristmill.ledger import limits
 from gristmill.ledger.names import queues
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit
@@ -18,14 +19,15 @@ class QueueRow(NamedTuple):
     name: str
     weight: float
     paused: bool
+    limit_id: int | None = None
 
 
-_ALL = Sql("SELECT id, name, weight, paused FROM gm_queue ORDER BY id")
+_ALL = Sql("SELECT id, name, weight, paused, limit_id FROM gm_queue ORDER BY id")
 _PAUSE = Sql("UPDATE gm_queue SET paused = :paused WHERE name = :name")
 _WEIGHT = Sql("UPDATE gm_queue SET weight = :weight WHERE name = :name")
 _PROMOTE = Sql(
-    "UPDATE gm_job SET ready = {next}, run_at = NULL WHERE id {one_of SELECT id FROM gm_job"
-    " WHERE run_at <= {now} ORDER BY run_at LIMIT :most {skip}} RETURNING queue_id"
+    "UPDATE gm_job SET ready = {ready}, run_at = {waits} WHERE id {one_of SELECT id FROM gm_job"
+    " WHERE run_at <= {now} ORDER BY run_at LIMIT :most {skip}} RETURNING queue_id, limit_id"
 )
 _HEAD = Sql(
     "SELECT id FROM (SELECT id, task_id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool"
@@ -35,14 +37,14 @@ _PUT_OFF = Sql(
     "UPDATE gm_job SET ready = NULL, run_at = {now} + :delay, error = :reason WHERE id {in ids} AND ready IS NOT NULL"
 )
 _OTHER_WORKER = Sql(f"SELECT 1 FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND id <> :worker LIMIT 1")
-_NEXT_DUE = Sql("SELECT run_at - {now} FROM gm_job WHERE run_at IS NOT NULL ORDER BY run_at LIMIT 1")
+_NEXT_DUE = Sql("SELECT run_at - {now} FROM gm_job WHERE run_at < {waiting} ORDER BY run_at LIMIT 1")
 _NEXT_DUE_OF = Sql(
-    "SELECT run_at - {now} FROM gm_job WHERE run_at IS NOT NULL AND queue_id {in ids} ORDER BY run_at LIMIT 1"
+    "SELECT run_at - {now} FROM gm_job WHERE run_at < {waiting} AND queue_id {in ids} ORDER BY run_at LIMIT 1"
 )
 
 
 def all_queues(tx: Tx) -> list[QueueRow]:
-    return [QueueRow(row.id, row.name, row.weight, bool(row.paused)) for row in tx.all(_ALL)]
+    return [QueueRow(row.id, row.name, row.weight, bool(row.paused), row.limit_id) for row in tx.all(_ALL)]
 
 
 def set_paused(tx: Tx, name: str, paused: bool, *, by: str) -> None:
@@ -50,6 +52,8 @@ def set_paused(tx: Tx, name: str, paused: bool, *, by: str) -> None:
         raise NotFound(f"there is no queue {name!r}{did_you_mean(name, queues(tx))}")
     audit(tx, by, "queue.pause" if paused else "queue.resume", f"queue {name}")
     tx.ring(queues(tx)[name])
+    for limit in limits.waiting_keys(tx, 1000) if not paused else ():  # more are found by whoever keeps house
+        tx.poke(limit)
 
 
 def set_weight(tx: Tx, name: str, weight: float, *, by: str) -> None:
@@ -61,8 +65,10 @@ def set_weight(tx: Tx, name: str, weight: float, *, by: str) -> None:
 def promote(tx: Tx, most: int = 1000) -> int:
     """Puts delayed jobs that are due into the line; says how many."""
     rows = tx.all(_PROMOTE, most=most)
-    for row in rows:
-        tx.ring(row.queue_id)
+    for queue, limit in set(rows):
+        tx.poke(limit)
+        if limit is None:
+            tx.ring(queue)
     return len(rows)
 
 

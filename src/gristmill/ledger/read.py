@@ -12,8 +12,9 @@ from gristmill.errors import NotFound, did_you_mean
 from gristmill.ledger import schema
 from gristmill.ledger.choose import JOBS, RUNS, THERE
 from gristmill.ledger.schema import columns
-from gristmill.ledger.sql import Sql
+from gristmill.ledger.sql import WAITING, Sql
 from gristmill.ledger.store import Ledger, Tx
+from gristmill.limit import Numbers
 from gristmill.model import Attempt, AuditEntry, Job, Priority, Queue, Run, Stage, Worker
 from gristmill.states import SUCCESS, StageState, State, WorkerState
 
@@ -77,7 +78,8 @@ class Fate(NamedTuple):
 
 
 _FATES = Sql(
-    "SELECT j.id, t.name, j.key, p.key AS item, j.state, j.run_at - {now} AS due FROM gm_job j"
+    "SELECT j.id, t.name, j.key, p.key AS item, j.state,"
+    " CASE WHEN j.run_at < {waiting} THEN j.run_at - {now} END AS due FROM gm_job j"
     " JOIN gm_task t ON t.id = j.task_id LEFT JOIN gm_job p ON p.id = j.parent_id AND j.stage_id IS NULL"
     " WHERE j.id {in ids}"
 )
@@ -268,7 +270,7 @@ def _job(row: Any) -> Job:
         progress=None if row.progress is None else orjson.loads(row.progress),
         worker=row.worker_id,
         unique=row.unique_key,
-        run_at=to_datetime(row.run_at),
+        run_at=None if row.run_at is None or row.run_at >= WAITING else to_datetime(row.run_at),
         archived_at=to_datetime(row.archived_at),
         created_at=to_datetime(row.created_at),
         started_at=to_datetime(row.started_at),
@@ -286,6 +288,8 @@ def _job(row: Any) -> Job:
 
 def _waits(row: Any) -> str | None:
     if row.run_at is not None:
+        if row.run_at >= WAITING:
+            return "limited"
         return "retrying" if row.errors + row.crashes + row.timeouts + row.losses else "delayed"
     return "for parts" if row.state == State.QUEUED and row.ready is None and row.parts_left else None
 
@@ -321,8 +325,12 @@ def conditions(where: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, A
 
 
 _DEPTH = Sql("SELECT queue_id, count(*) AS n FROM gm_job WHERE ready IS NOT NULL GROUP BY queue_id")
-_DELAYED = Sql("SELECT queue_id, count(*) AS n FROM gm_job WHERE run_at IS NOT NULL GROUP BY queue_id")
-_QUEUES = Sql("SELECT id, name, weight, paused FROM gm_queue ORDER BY name")
+_DELAYED = Sql("SELECT queue_id, count(*) AS n FROM gm_job WHERE run_at < {waiting} GROUP BY queue_id")
+_LIMITED = Sql("SELECT queue_id, count(*) AS n FROM gm_job WHERE run_at = {waiting} GROUP BY queue_id")
+_QUEUES = Sql(
+    "SELECT q.id, q.name, q.weight, q.paused, l.chosen FROM gm_queue q LEFT JOIN gm_limit l ON l.id = q.limit_id"
+    " ORDER BY q.name"
+)
 _HEADS = Sql(
     "SELECT min(created_at) FROM gm_job WHERE id IN (SELECT id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue"
     " ORDER BY pool, priority, ready LIMIT 1)"
@@ -354,6 +362,7 @@ def held(tx: Tx) -> dict[tuple[int, int], int]:
 def queues(tx: Tx) -> list[Queue]:
     ready = {row.queue_id: row.n for row in tx.all(_DEPTH)}
     delayed = {row.queue_id: row.n for row in tx.all(_DELAYED)}
+    limited = {row.queue_id: row.n for row in tx.all(_LIMITED)}
     active = workers(tx)
     busy = held(tx)
     return [
@@ -366,6 +375,9 @@ def queues(tx: Tx) -> list[Queue]:
             in_progress=sum(n for (_, queue), n in busy.items() if queue == row.id),
             oldest=to_datetime(tx.value(_HEADS, queue=row.id)) if ready.get(row.id) else None,
             workers=sum(1 for w in active if not w.queues or row.name in w.queues),
+            limited=limited.get(row.id, 0),
+            at_once=Numbers.of(row.chosen).at_once,
+            per_second=Numbers.of(row.chosen).per_second,
         )
         for row in tx.all(_QUEUES)
     ]

@@ -68,9 +68,9 @@ _OUT_OF_LINE = Sql(
     " AND (parts_left IS NULL OR parts_left = 0) ORDER BY id LIMIT :most"  # others wait for their parts
 )
 _INTO_LINE = Sql(
-    "UPDATE gm_job SET ready = {next} WHERE id {in ids}"
+    "UPDATE gm_job SET ready = {ready}, run_at = {waits} WHERE id {in ids}"
     f" AND state = {State.QUEUED:d} AND ready IS NULL AND run_at IS NULL"
-    " AND (parts_left IS NULL OR parts_left = 0) RETURNING queue_id"
+    " AND (parts_left IS NULL OR parts_left = 0) RETURNING queue_id, limit_id"
 )
 _COUNTERS = ("total", "completed", "with_errors", "failed", "skipped", "cancelled")
 
@@ -213,4 +213,5 @@ def repair_line(tx: Tx, mend: bool, quiet: int = 0, most: int = 1000) -> list[Re
     if ids and mend:
         for row in tx.all(_INTO_LINE, ids=ids):
             tx.ring(row.queue_id)
+            tx.poke(row.limit_id)
     return [Repair("line up", f"job {number}", "queued, but neither ready nor delayed") for number in ids]

@@ -24,6 +24,7 @@ from sqlalchemy import (
     text,
 )
 
+from gristmill.ledger.sql import WAITING
 from gristmill.states import StageState, State
 
 REVISION = "0001"  # the newest migration: what this code needs a database to be at
@@ -51,7 +52,37 @@ queue = Table(
     Column("name", Text, nullable=False, unique=True),
     Column("weight", Double, nullable=False, server_default="1"),
     Column("paused", Boolean, nullable=False, server_default=text("false")),
+    Column("limit_id", Integer),  # what of it may run at once, or how often; NULL, as nearly always: as much as there is
     CheckConstraint("weight > 0", name="gm_queue_weight"),
+)
+
+# A limit (its key is '') and each of its keys, which may have numbers of their own. Those of queues are named "queue".
+limit = Table(
+    "gm_limit",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("key", Key, nullable=False),
+    Column("declared", Text),  # JSON: the numbers that an application gives
+    Column("chosen", Text),  # JSON: those that a person has set, which count more
+    Column("tokens", Double, nullable=False, server_default=_ZERO),  # starts that were due and not taken at `stamped`
+    Column("stamped", BigInteger, nullable=False, server_default=_ZERO),
+    Column("failures", Integer, nullable=False, server_default=_ZERO),  # in a row
+    Column("open_until", BigInteger),  # set: its circuit is open, and after that one job at a time tries it
+    Column("due_at", BigInteger),  # when the next that wait may go on; NULL: when one ends, or there are none
+    Column("more", Boolean, nullable=False, server_default=text("false")),  # more go on when some of its line have begun
+    UniqueConstraint("name", "key", name="gm_limit_once"),
+)
+_IS_DUE = text("due_at IS NOT NULL")
+Index("gm_limit_due", limit.c.due_at, sqlite_where=_IS_DUE, postgresql_where=_IS_DUE)
+
+# Which jobs count against a limit, in the line or in progress. What does no more is removed when it is next looked at.
+permit = Table(
+    "gm_permit",
+    metadata,
+    Column("limit_id", Integer, primary_key=True, autoincrement=False),
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False, index=True),
+    Column("in_line", Boolean, nullable=False),  # when it was last looked at
 )
 
 # How jobs of a task are run: name, timeout, retries. Immutable and shared, so that a job only carries a number and
@@ -160,12 +191,8 @@ Index(
     sqlite_where=run.c.state == State.WAITING,
     postgresql_where=run.c.state == State.WAITING,
 )
-Index(
-    "gm_run_stopping",
-    run.c.id,
-    sqlite_where=text("stop IS NOT NULL AND finished_at IS NULL"),
-    postgresql_where=text("stop IS NOT NULL AND finished_at IS NULL"),
-)
+_IS_STOPPING = text("stop IS NOT NULL AND finished_at IS NULL")
+Index("gm_run_stopping", run.c.id, sqlite_where=_IS_STOPPING, postgresql_where=_IS_STOPPING)
 Index("gm_run_of_subject", run.c.subject_id, run.c.id)
 
 stage = Table(
@@ -193,6 +220,7 @@ stage = Table(
     Column("cancelled", BigInteger, nullable=False, server_default=_ZERO),
     Column("opened_at", BigInteger),
     Column("closed_at", BigInteger),
+    Column("limit_id", Integer),  # of its one job; of an `each` stage, the limit that its items have a key of
     Column("source_id", BigInteger),  # the stage of an earlier run that it stands for: its results are that one's
     # What is left to do before it may be sealed, in batches; each counts in waiting_for like a stage before it.
     Column("todo", Text),  # JSON: items to queue again, or to take over from an earlier run, and from which key on
@@ -238,7 +266,7 @@ job = Table(
     Column("stage_id", BigInteger),
     Column("parent_id", BigInteger),  # the job that emitted it; without a stage of its own it is a part of that job
     Column("ready", BigInteger),  # its place in the line; NULL: delayed, or not queued
-    Column("run_at", BigInteger),  # queued but delayed until then; NULL otherwise
+    Column("run_at", BigInteger),  # queued but delayed until then, or WAITING for a limit; NULL otherwise
     Column("worker_id", BigInteger),  # who holds it
     Column("emitted", BigInteger, nullable=False, server_default=_ZERO),  # the last batch of items that it gave
     Column("created_at", BigInteger, nullable=False),
@@ -246,6 +274,7 @@ job = Table(
     Column("finished_at", BigInteger),
     Column("task_id", Integer, nullable=False),
     Column("queue_id", Integer, nullable=False),
+    Column("limit_id", Integer),  # the key whose limits it keeps to; NULL, as nearly always: none
     Column("attempt", Integer, nullable=False, server_default=_ZERO),  # +1 at every claim, never lowered: the fence
     Column("parent_attempt", Integer),
     Column("epoch", Integer),  # of its run, when it was last queued again by a retry of that; NULL: never
@@ -313,30 +342,18 @@ Index(
     postgresql_where=job.c.ready.is_not(None),
 )
 Index("gm_job_due", job.c.run_at, sqlite_where=job.c.run_at.is_not(None), postgresql_where=job.c.run_at.is_not(None))
-Index(
-    "gm_job_unique",
-    job.c.unique_key,
-    unique=True,
-    sqlite_where=job.c.unique_key.is_not(None),
-    postgresql_where=job.c.unique_key.is_not(None),
-)
+# Those that wait for a limit, by key. A constant, since PostgreSQL looks at every column that an index mentions.
+_WAITS = text(f"run_at = {WAITING}")
+Index("gm_job_limited", job.c.limit_id, job.c.priority, job.c.id, sqlite_where=_WAITS, postgresql_where=_WAITS)
+_IS_UNIQUE = text("unique_key IS NOT NULL")
+Index("gm_job_unique", job.c.unique_key, unique=True, sqlite_where=_IS_UNIQUE, postgresql_where=_IS_UNIQUE)
 
 # Not "state = failed": PostgreSQL touches every index of a row whose update changes a column that an index mentions.
-Index(
-    "gm_job_error",
-    job.c.fingerprint,
-    job.c.id,
-    sqlite_where=job.c.fingerprint.is_not(None),
-    postgresql_where=job.c.fingerprint.is_not(None),
-)
+_HAS_ERROR = text("fingerprint IS NOT NULL")
+Index("gm_job_error", job.c.fingerprint, job.c.id, sqlite_where=_HAS_ERROR, postgresql_where=_HAS_ERROR)
 
-Index(
-    "gm_job_odd",
-    job.c.odd,
-    job.c.id,
-    sqlite_where=job.c.odd.is_not(None),
-    postgresql_where=job.c.odd.is_not(None),
-)
+_IS_ODD = text("odd IS NOT NULL")
+Index("gm_job_odd", job.c.odd, job.c.id, sqlite_where=_IS_ODD, postgresql_where=_IS_ODD)
 # Jobs on their own, by queue and task: those of runs are found through their stages. None of it ever changes.
 Index(
     "gm_job_alone",

@@ -3,6 +3,8 @@
 {now}                     the database's clock, or the test's, in microseconds
 {lock} {share} {exclusive} {skip}   row locks (nothing on SQLite: a transaction that writes is alone there)
 {next}                    the next place in the line
+{ready} {waits}           for a job that is queued again: `ready` and `run_at`, which is in the line only if it has no limit
+{waiting}                 `run_at` of a job that waits for its limit
 {xid}                     the transaction's own number (SQLite: NULL)
 {in name}                 `= ANY(list)`
 {glob}                    compares text with a pattern, which `glob` has translated
@@ -24,6 +26,9 @@ _IN = re.compile(r"\{in (?P<in>\w+)\}")
 _FRAGMENT = re.compile(r"\{rows (?P<rows>\w+): (?P<columns>[^}]+)\}|\{one_of (?P<sub>[^}]+)\}")
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 
+WAITING = 1 << 62  # `run_at` of a job that waits for its limit: later than any time
+_LIMITED = "CASE WHEN gm_job.limit_id IS NULL THEN %s ELSE %s END"
+
 _WORDS = {
     "postgresql": {
         # A sub-select is evaluated once per statement, the bare expression once per row.
@@ -31,10 +36,15 @@ _WORDS = {
         "{lock}": "FOR NO KEY UPDATE",
         "{lock_j}": "FOR NO KEY UPDATE OF j",
         "{lock_p}": "FOR NO KEY UPDATE OF p",
+        "{lock_k}": "FOR NO KEY UPDATE OF k",
+        "{skip_k}": "FOR NO KEY UPDATE OF k SKIP LOCKED",
         "{share}": "FOR SHARE",
         "{exclusive}": "FOR UPDATE SKIP LOCKED",
         "{skip}": "FOR NO KEY UPDATE SKIP LOCKED",
         "{next}": "nextval('gm_line')",
+        "{ready}": _LIMITED % ("nextval('gm_line')", "NULL"),
+        "{waits}": _LIMITED % ("NULL", WAITING),
+        "{waiting}": str(WAITING),
         "{xid}": "pg_current_xact_id()::text",
         "{glob}": "LIKE",
         "{newest}": "false",
@@ -46,10 +56,15 @@ _WORDS = {
         "{lock}": "",
         "{lock_j}": "",
         "{lock_p}": "",
+        "{lock_k}": "",
+        "{skip_k}": "",
         "{share}": "",
         "{exclusive}": "",
         "{skip}": "",
         "{xid}": "NULL",
+        "{ready}": _LIMITED % (":now", "NULL"),
+        "{waits}": _LIMITED % ("NULL", WAITING),
+        "{waiting}": str(WAITING),
         "{next}": ":now",  # ties go by rowid, and there are no dead index entries to step over
         "{glob}": "GLOB",
         "{newest}": "id = (SELECT max(id) FROM gm_job)",

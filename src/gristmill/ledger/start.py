@@ -35,6 +35,7 @@ class PlannedStage(NamedTuple):
     gate: bool
     need_count: int | None
     need_share: float | None
+    limit_id: int | None
     upstreams: tuple[str, ...]
 
 
@@ -66,6 +67,7 @@ class NewJob(NamedTuple):
     delay: int | None = None  # microseconds from now
     unique_key: str | None = None
     unique_scope: int | None = None
+    limit_id: int | None = None  # the key of a limit
 
 
 _ADD_SUBJECT = Sql(
@@ -91,11 +93,11 @@ _UPDATE_WAITING = Sql(
 )
 _ADD_STAGES = Sql(
     "INSERT INTO gm_stage (run_id, name, position, task_id, queue_id, pool, each, gate, need_count, need_share,"
-    " waiting_for, state, outcome, todo, closed_at) SELECT :run, f.name, f.position, f.task, f.queue, f.pool, f.each,"
-    " f.gate, f.count, f.share, f.waits, f.state, f.outcome, f.todo,"
+    " limit_id, waiting_for, state, outcome, todo, closed_at) SELECT :run, f.name, f.position, f.task, f.queue, f.pool,"
+    " f.each, f.gate, f.count, f.share, f.lim, f.waits, f.state, f.outcome, f.todo,"
     f" CASE WHEN f.state = {StageState.CLOSED:d} THEN {{now}} END"
     " FROM {rows f: name text, position smallint, task int, queue int, pool smallint, each boolean, gate boolean,"
-    " count int, share float8, waits smallint, state smallint, outcome smallint, todo text} RETURNING id, name"
+    " count int, share float8, lim int, waits smallint, state smallint, outcome smallint, todo text} RETURNING id, name"
 )
 _ADD_EDGES = Sql(
     "INSERT INTO gm_edge (upstream_id, downstream_id) SELECT f.up, f.down FROM {rows f: up bigint, down bigint}"
@@ -205,17 +207,26 @@ def raise_jobs(tx: Tx, run: int, most: int = 2000) -> int:
     return raised or parts.raise_queued(tx, run, row.priority, most)
 
 
-_COLUMNS = "task_id, queue_id, pool, priority, state, ready, run_at, created_at, args, unique_key, unique_name, unique_scope"
+_COLUMNS = (
+    "task_id, queue_id, pool, priority, state, ready, run_at, created_at, args, unique_key, unique_name, unique_scope,"
+    " limit_id"
+)
 _ENQUEUE = Sql(
     f"INSERT INTO gm_job ({_COLUMNS}) SELECT f.task, f.queue, f.pool, f.priority, {State.QUEUED:d},"
-    " CASE WHEN f.at IS NULL AND f.delay IS NULL THEN {next} END, coalesce(f.at, {now} + f.delay), {now}, f.args,"
-    " f.twin, f.twin, f.scope FROM {rows f: task int, queue int, pool smallint, priority smallint, args text, at bigint,"
-    " delay bigint, twin text, scope smallint} WHERE true ON CONFLICT DO NOTHING RETURNING id, {xid}"
+    " CASE WHEN f.at IS NULL AND f.delay IS NULL AND f.lim IS NULL THEN {next} END,"
+    " coalesce(f.at, {now} + f.delay, CASE WHEN f.lim IS NOT NULL THEN {waiting} END), {now}, f.args,"
+    " f.twin, f.twin, f.scope, f.lim FROM {rows f: task int, queue int, pool smallint, priority smallint, args text,"
+    " at bigint, delay bigint, twin text, scope smallint, lim int} WHERE true ON CONFLICT DO NOTHING RETURNING id, {xid}"
 )
 _ENQUEUE_READY = Sql(
     "INSERT INTO gm_job (task_id, queue_id, pool, priority, state, ready, created_at, args)"
     f" SELECT f.task, f.queue, f.pool, f.priority, {State.QUEUED:d}, {{next}}, {{now}}, f.args"
     " FROM {rows f: task int, queue int, pool smallint, priority smallint, args text} WHERE true RETURNING id"
+)
+_ENQUEUE_WAITING = Sql(
+    "INSERT INTO gm_job (task_id, queue_id, pool, priority, state, run_at, created_at, args, limit_id)"
+    f" SELECT f.task, f.queue, f.pool, f.priority, {State.QUEUED:d}, {{waiting}}, {{now}}, f.args, f.lim"
+    " FROM {rows f: task int, queue int, pool smallint, priority smallint, args text, lim int} WHERE true RETURNING id"
 )
 TWIN = Sql("SELECT id FROM gm_job WHERE unique_key = :key")
 
@@ -226,7 +237,10 @@ def enqueue(tx: Tx, job: NewJob) -> tuple[int, bool]:
         added = tx.tuples(_ENQUEUE, f=[job])
         if added:
             ((number, tx.xid),) = added
-            tx.ring(job.queue_id, delayed=job.run_at is not None or job.delay is not None)
+            delayed = job.run_at is not None or job.delay is not None
+            if delayed or job.limit_id is None:
+                tx.ring(job.queue_id, delayed=delayed)
+            tx.poke(job.limit_id)
             return number, True
         twin = tx.value(TWIN, key=job.unique_key)
         if twin is not None:
@@ -238,11 +252,15 @@ _BULK = 5000  # jobs per statement
 
 
 def enqueue_many(tx: Tx, jobs: Sequence[NewJob]) -> list[int]:
-    """Adds ready jobs without unique keys, all or none; says their ids."""
-    for queue in {job.queue_id for job in jobs}:
+    """Adds jobs of one task without unique keys, all or none; says their ids. All of them have limits, or none has."""
+    limited = {job.limit_id for job in jobs} - {None}
+    for queue in {job.queue_id for job in jobs} if not limited else ():
         tx.ring(queue)
+    for limit in limited:
+        tx.poke(limit)
     ids: list[int] = []
     for first in range(0, len(jobs), _BULK):
-        rows = [job[:5] for job in jobs[first : first + _BULK]]
-        ids += [row[0] for row in tx.tuples(_ENQUEUE_READY, f=rows)]
+        some = jobs[first : first + _BULK]
+        rows: list[tuple[Any, ...]] = [(*job[:5], job.limit_id) if limited else job[:5] for job in some]
+        ids += [row[0] for row in tx.tuples(_ENQUEUE_WAITING if limited else _ENQUEUE_READY, f=rows)]
     return ids

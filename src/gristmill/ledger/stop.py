@@ -52,15 +52,16 @@ _CANCEL_QUEUED = Sql(
 _SPLIT = Sql(f"SELECT id FROM gm_job WHERE id {{in ids}} AND state = {State.QUEUED:d} AND parts_left > 0 ORDER BY id")
 _ASK_CANCEL = Sql(f"UPDATE gm_job SET cancel = {{true}} WHERE id {{in ids}} AND state = {State.IN_PROGRESS:d}")
 _NOW = Sql(
-    "UPDATE gm_job SET ready = {next}, run_at = NULL"
-    f" WHERE id = :job AND state = {State.QUEUED:d} AND run_at IS NOT NULL RETURNING queue_id"
+    "UPDATE gm_job SET ready = {ready}, run_at = {waits}"
+    f" WHERE id = :job AND state = {State.QUEUED:d} AND run_at < {{waiting}} RETURNING queue_id, limit_id"
 )
 _REQUEUED_FROM = sources("requeue")
 _REQUEUE = Sql(
-    f"UPDATE gm_job SET state = {State.QUEUED:d}, ready = {{next}}, errors = 0, crashes = 0, timeouts = 0, losses = 0,"
-    " returns = 0, result = NULL, finished_at = NULL, alone = {false}, unique_key = unique_name, fingerprint = NULL,"
+    f"UPDATE gm_job SET state = {State.QUEUED:d}, ready = {{ready}}, run_at = {{waits}}, errors = 0, crashes = 0,"
+    " timeouts = 0, losses = 0, returns = 0, result = NULL, finished_at = NULL, alone = {false},"
+    " unique_key = unique_name, fingerprint = NULL,"
     " archived_at = NULL"
-    f" WHERE id = :job AND state IN ({', '.join(map(str, _REQUEUED_FROM))}) RETURNING queue_id"
+    f" WHERE id = :job AND state IN ({', '.join(map(str, _REQUEUED_FROM))}) RETURNING queue_id, limit_id"
 )
 _EDITABLE = Sql("SELECT state, stage_id, attempt, args FROM gm_job WHERE id = :job {lock}")
 _EDIT = Sql("UPDATE gm_job SET args = :args WHERE id = :job")
@@ -197,10 +198,10 @@ def requeue_job(tx: Tx, job: int, *, by: str) -> None:
     if part_of is not None:
         parts.check_retry(tx, job, part_of)
     row = tx.one(_LOCK_JOB, job=job)
-    queue = tx.value(_NOW, job=job)
-    if queue is None:
-        queue = _requeue(tx, job, row and row.unique_name)
-        if queue is None or row is None:
+    queued = tx.one(_NOW, job=job)
+    if queued is None:
+        queued = _requeue(tx, job, row and row.unique_name)
+        if queued is None or row is None:
             raise Refused(f"job {job} is {State(row.state).word if row else 'gone'}: there is nothing to retry")
         if row.stage_id is not None:
             _uncount(tx, row.stage_id, State(row.state))
@@ -208,20 +209,20 @@ def requeue_job(tx: Tx, job: int, *, by: str) -> None:
             parents.uncount(tx, part_of, {row.state: 1})
         if has_parts:
             parts.retry_failed(tx, job)
-    tx.ring(queue)
+    tx.ring(queued.queue_id)
+    tx.poke(queued.limit_id)
     audit(tx, by, "job.retry", f"job {job}")
 
 
-def _requeue(tx: Tx, job: int, unique: str | None) -> int | None:
+def _requeue(tx: Tx, job: int, unique: str | None) -> Any:
     """Says in which queue the job is again; None: it has not ended. It takes its unique key back, or is refused."""
     twin = None if unique is None else tx.value(TWIN, key=unique)
     if twin is not None and twin != job:
         raise Refused(f"job {job} would run beside job {twin}, which has the same unique key now; cancel one of them")
     try:
-        queue: int | None = tx.value(_REQUEUE, job=job)
+        return tx.one(_REQUEUE, job=job)
     except IntegrityError:  # enqueued between the two statements
         raise Refused(f"job {job} would run beside a job that was just added with the same unique key") from None
-    return queue
 
 
 def _uncount(tx: Tx, stage: int, state: State) -> None:

@@ -27,9 +27,28 @@ class Tx:
         self.dialect = connection.dialect.name
         self.now = now
         self.rung: set[int] = set()
+        self._no_limits()
         self.xid: str | None = None  # PostgreSQL's number of this transaction, if a verb has read it on the way
         self._driver: Any = connection.connection.driver_connection
         self._at_commit = ""
+
+    def _no_limits(self) -> None:
+        self.freed: dict[int, bool | None] = {}  # jobs that are over, perhaps of a limit; and if that tells: well or not
+        self.poked: set[int] = set()  # limits of which something may go on
+        self.buckets: dict[int, Any] = {}  # what is left of the rates of queues that were looked at
+        self.due: int | None = None  # microseconds until a limit lets something go on by itself
+
+    def free(self, jobs: Iterable[int], well: bool | None = None) -> None:
+        """Says that jobs are over for now. If they have limits, others go on at the end of this transaction."""
+        self.freed.update(dict.fromkeys(jobs, well))
+
+    def poke(self, limit: int | None) -> None:
+        """Says that a job waits for this limit (None: it has none), or may now."""
+        if limit is not None:
+            self.poked.add(limit)
+
+    def due_in(self, microseconds: int) -> None:
+        self.due = microseconds if self.due is None else min(self.due, microseconds)
 
     def execute(self, sql: Sql, **given: Any) -> Any:
         """The driver's cursor."""
@@ -170,6 +189,7 @@ class GuestTx(Tx):
         self.dialect = connection.dialect.name
         self.now = now
         self.rung = set()
+        self._no_limits()
         self.xid = None
 
     def execute(self, sql: Sql, **given: Any) -> Any:

@@ -17,13 +17,13 @@ from gristmill.clock import to_datetime
 from gristmill.demand import NOTHING, Demand, all_of, class_of, least_lacking
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.identity import gone, host
-from gristmill.ledger import locks, names, schema
+from gristmill.ledger import names, schema, why_limits
 from gristmill.ledger.choose import THERE
 from gristmill.ledger.schema import columns
 from gristmill.ledger.serving import Worker, offers
-from gristmill.ledger.sql import Sql
+from gristmill.ledger.sql import WAITING, Sql
 from gristmill.ledger.store import Tx
-from gristmill.model import Lock, Reason, Why
+from gristmill.model import LimitState, Lock, Reason, Why
 from gristmill.states import SUCCESS, TERMINAL, StageState, State, WorkerState
 
 # ---- the facts
@@ -84,6 +84,7 @@ class Job(NamedTuple):
     demand: Demand = NOTHING
     lacks: Sequence[str] = ()  # what of it the worker has not that has most
     some_parts: Sequence[Job] = ()  # if it waits for them: the one that runs longest, the one that is next
+    limit: LimitState | None = None  # the key whose limits it waits for; or the limits of its queue, if it has any
 
 
 class Run(NamedTuple):
@@ -136,6 +137,8 @@ def of_job(job: Job, now: int) -> Why:
         said = f"{job.name} waits: queue {job.queue!r} has no running worker with {all_of(job.demand, job.lacks)}"
         labels = [word for label in job.demand.labels for word in ("--label", label)]
         return _why(target, Reason.NO_WORKER, said, "work", "-q", job.queue, *labels)
+    if (waits := why_limits.of_job(target, job.name, job.limit)) is not None:
+        return waits
     if job.ahead:
         said = f"{job.name} waits behind {_count(job.ahead, 'ready job')} of queue {job.queue!r}"
         return _why(target, Reason.IN_LINE, said)
@@ -218,7 +221,7 @@ def _again(run: Run) -> tuple[str, ...]:
 _CHOICE = (
     *(Reason.IN_PROGRESS, Reason.PARTS, Reason.IN_LINE),
     *(Reason.WORKER_SILENT, Reason.QUEUE_PAUSED, Reason.NO_WORKER),
-    *(Reason.LOCKED, Reason.DELAYED, Reason.STOPPING),
+    *(Reason.LOCKED, Reason.LIMITED, Reason.DELAYED, Reason.STOPPING),
 )
 
 
@@ -277,9 +280,11 @@ _WORKERS = Sql(
 _HOLDERS = Sql("SELECT id, host, heartbeat_at FROM gm_worker WHERE id {in ids}")
 _JOBS = Sql(
     f"SELECT {columns(schema.job, 'j')}, g.name AS stage, r.state AS run_state, r.stop,"
-    " t.name AS task, q.name AS queue, q.paused, p.id AS part_of, coalesce(p.ends_as, p.state) AS parent_state,"
+    " t.name AS task, q.name AS queue, q.paused, q.limit_id AS queue_limit, l.name AS limit_name, l.key AS limit_key,"
+    " p.id AS part_of, coalesce(p.ends_as, p.state) AS parent_state,"
     " (SELECT m.error FROM gm_missed m WHERE m.job_id = j.id AND m.at = j.finished_at) AS missed"
     " FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id"
+    " LEFT JOIN gm_limit l ON l.id = j.limit_id"
     " LEFT JOIN gm_job p ON p.id = j.parent_id AND j.stage_id IS NULL"
     " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
     f" WHERE j.id {{in ids}} AND {THERE}"
@@ -386,7 +391,7 @@ class _Look:
             lacks=lacks or (),
             demand=demand,
             ahead=self._ahead(row) if state is State.QUEUED else 0,
-            run_at=row.run_at,
+            run_at=None if row.run_at == WAITING else row.run_at,
             since=row.finished_at or row.started_at,
             error=row.error,
             holder=self._holder(row.worker_id, holders),
@@ -394,19 +399,10 @@ class _Look:
             stopping=bool(row.cancel) or row.stop is not None or row.parent_state in TERMINAL,
             may_retry=state in (State.FAILED, State.CANCELLED) and not closed,
             missed=row.missed,
+            limit=why_limits.look(self.tx, row) if state is State.QUEUED else None,
         )
-        waits = state is State.QUEUED and row.ready is None and row.run_at is None and row.parts_left
-        return self._with_parts(job, row) if waits else job
-
-    def _locked(self, job: int) -> Locked | None:
-        """Locks are asked for once, and only when a job in progress is looked at."""
-        if self._locks is None:
-            self._locks = locks.held_locks(self.tx)
-        for lock in self._locks:
-            for waiter in lock.waiters:
-                if waiter.job == job:
-                    return Locked(lock.resource, lock.holder.words, lock.holder.job, waiter.since)
-        return None
+        split = state is State.QUEUED and row.ready is None and row.run_at is None and row.parts_left
+        return self._with_parts(job, row) if split else job
 
     def _with_parts(self, job: Job, row: Any) -> Job:
         running = [part.id for part in self.tx.all(_RUNNING_PARTS, job=job.id)]

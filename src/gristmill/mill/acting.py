@@ -9,23 +9,25 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gristmill.binding import check_key
 from gristmill.errors import Invalid, NotFound, Refused, did_you_mean
+from gristmill.limit import check_numbers
 from gristmill.mill.lazy import lazy
 from gristmill.mill.reading import Reading
 from gristmill.mill.values import checked_id, delay_of, labels_of, name_of, reason_of, text_of, who
-from gristmill.model import Job, RetriedError, RetriedRun, Run, Subject
+from gristmill.model import Job, LimitState, RetriedError, RetriedRun, Run, Subject
 from gristmill.pipeline import Pipeline, check_name
 from gristmill.states import State
 
 if TYPE_CHECKING:
     from gristmill import housekeeping
-    from gristmill.ledger import again, bulk, chores, names, queues, signatures, stop, subjects
+    from gristmill.ledger import again, bulk, chores, limiting, names, queues, signatures, stop, subjects
 else:
     (housekeeping,) = lazy("gristmill", "housekeeping")
     again, bulk, chores, names, queues = lazy("gristmill.ledger", "again", "bulk", "chores", "names", "queues")
+    (limiting,) = lazy("gristmill.ledger", "limiting")
     signatures, stop, subjects = lazy("gristmill.ledger", "signatures", "stop", "subjects")
 
 
@@ -159,14 +161,42 @@ class Acting(Reading):
     def resume(self, queue: str, *, by: str | None = None) -> None:
         self.ledger.do(queues.set_paused, queue, False, by=by or who())
 
-    def set_queue(self, queue: str, *, weight: float | None = None, create: bool = False, by: str | None = None) -> None:
-        """Changes a queue's weight; `create`: makes a queue that no task names."""
+    def set_queue(
+        self,
+        queue: str,
+        *,
+        weight: float | None = None,
+        limits: Mapping[str, Any] | None = None,
+        create: bool = False,
+        by: str | None = None,
+    ) -> None:
+        """Changes a queue's weight; `create`: makes a queue that no task names.
+
+        `limits`: `at_once` and `per_second` over all workers; None for no such limit; what is not given stays.
+        """
         if create:
             self._queue_ids = self.ledger.do(names.add_queues, [check_name(queue, "queue")])
         if weight is not None:
             if not 0 < weight <= 1e6:
                 raise Invalid(f"a queue's weight is a number above 0, not {weight!r}")
             self.ledger.do(queues.set_weight, queue, weight, by=by or who())
+        if limits:
+            if unknown := limits.keys() - {"at_once", "per_second"}:
+                raise Invalid(f"a queue's limits are at_once and per_second, not {', '.join(sorted(map(repr, unknown)))}")
+            self.ledger.do(limiting.limit_queue, queue, check_numbers(limits, f"queue {queue!r}"), by=by or who())
+
+    def set_limit(
+        self, name: str, key: str = "", *, numbers: Mapping[str, Any] | None = None, by: str | None = None
+    ) -> LimitState:
+        """Sets numbers of a limit, or of one key of it: `at_once`, `per_second`, `breaker`, `cooldown`; None for no such
+        limit; what is not given stays. Without any: as the application declares it."""
+        checked = None if numbers is None else check_numbers(numbers, f"limit {name!r}")
+        self.ledger.do(limiting.set_limit, name, key and check_key(key), checked, by=by or who())
+        return self.limits(name, key)[0]
+
+    def close_circuit(self, name: str, key: str, *, by: str | None = None) -> None:
+        """Lets the jobs of a key go on that were held back after failures, before its time."""
+        self.ledger.do(limiting.close_circuit, name, key, by=by or who())
 
     def set_subject(
         self,

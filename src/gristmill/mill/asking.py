@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -75,7 +76,7 @@ class Asking(Reading):
             subject,
             text,
             int(level),
-            self._plan(flow, needs, do),
+            self._plan(flow, needs, do, {"subject": subject, **orjson.loads(text)}),
             choice(starting.IfActive, if_active, "if_active"),
             None if part is None else starting.PartRun(*part),
         )
@@ -119,12 +120,14 @@ class Asking(Reading):
         timeout: float | None = None,
         retries: Retries | int | None = None,
         needs: Labels = (),
+        limit_key: str | None = None,
         connection: Connection | None = None,
     ) -> Job:
         """Adds a job on its own. With `unique`, a twin that is unfinished (or `queued`) is returned instead; with `once`,
         the job that the same key was given for within a week, ended or not.
 
         `needs`: labels that its worker must have, beside those that the task needs.
+        `limit_key`: its key of the task's limit, instead of that which its arguments give.
         With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
         """
         registered = self._task(task)
@@ -133,16 +136,18 @@ class Asking(Reading):
         if unique is not None:
             unique = f"{registered.name}:{check_key(unique, 'unique key')}"
         do = self._doing(connection)
+        checked = registered.parameters.check(arguments(args))
         number, created = _once(do, "job", registered.name, once)(
             starting.enqueue,
             starting.NewJob(
                 *self._how(registered, queue, timeout, retries, needs, do),
                 int(Priority.of(priority)),
-                encode(registered.parameters.check(arguments(args)), "the job's arguments"),
+                encode(checked, "the job's arguments"),
                 None if at is None else moment(at),
                 None if delay is None else delay_of(delay),
                 unique,
                 int(_SCOPES[unique_scope]) if unique else None,
+                *self._limits(registered, [checked], limit_key, do),
             ),
         )
         job = self.job(number) if connection is None else do(read.job, number)
@@ -160,9 +165,24 @@ class Asking(Reading):
         registered = self._task(task)
         how = self._how(registered, queue, None, None)
         level = int(Priority.of(priority))
-        check = registered.parameters.check
-        jobs = [starting.NewJob(*how, level, encode(check(arguments(a)), "the job's arguments")) for a in args]
+        checked = [registered.parameters.check(arguments(a)) for a in args]
+        jobs = [starting.NewJob(*how, level, encode(values, "the job's arguments")) for values in checked]
+        if jobs and registered.limit is not None:
+            limits = self._limits(registered, checked)
+            jobs = [job._replace(limit_id=limit) for job, limit in zip(jobs, limits, strict=True)]
         return self.ledger.do(starting.enqueue_many, jobs) if jobs else []
+
+    def _limits(
+        self, task: Task[Any, Any], args: Sequence[Mapping[str, Any]], key: str | None = None, do: Do | None = None
+    ) -> list[int | None]:
+        """Of jobs with these arguments, the number of the key whose limits each keeps to."""
+        if task.limit is None:
+            if key is not None:
+                raise Invalid(f"task {task.name!r} has no limit that {key!r} could be a key of; declare one: limit=Limit(…)")
+            return [None] * len(args)
+        keys = [check_key(key, "limit_key")] if key is not None else [task.limit.key(values) for values in args]
+        numbers = self._limit_keys(task.limit, keys, do)
+        return [numbers[key] for key in keys]
 
     def _task(self, task: Task[Any, Any] | str) -> Task[Any, Any]:
         if not isinstance(task, str | Task):
@@ -190,7 +210,10 @@ class Asking(Reading):
         spec = task.spec(timeout=check_timeout(timeout, f"task {task.name!r}"), retries=policy)
         return self._task_id(task, spec, do), self._queue_id(queue or task.queue, do), self._pool(task, needs, do)
 
-    def _plan(self, pipeline: Pipeline, needs: Labels = (), do: Do | None = None) -> list[starting.PlannedStage]:
+    def _plan(
+        self, pipeline: Pipeline, needs: Labels = (), do: Do | None = None, args: Mapping[str, Any] = MappingProxyType({})
+    ) -> list[starting.PlannedStage]:
+        """`args`: what the keys of plain stages come from; items have their own."""
         return [
             starting.PlannedStage(
                 stage.stage_name,
@@ -201,10 +224,16 @@ class Asking(Reading):
                 stage.gate,
                 stage.need.count,
                 stage.need.share,
+                self._limit_of(stage, args, do),
                 tuple(pipeline.upstreams(stage)),
             )
             for stage in pipeline.ordered()
         ]
+
+    def _limit_of(self, stage: Stage[Any, Any], args: Mapping[str, Any], do: Do | None) -> int | None:
+        if stage.limit is None:
+            return None
+        return self._limit_id(stage.limit, do) if stage.each else self._limits(stage, [args], do=do)[0]
 
 
 def _once(do: Do, what: str, name: str, key: str | None) -> Do:

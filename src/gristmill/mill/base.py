@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -12,6 +12,7 @@ import orjson
 
 from gristmill.demand import NOTHING, Demand, Labels, labels_of
 from gristmill.errors import NotFound, did_you_mean
+from gristmill.limit import Limit
 from gristmill.mill.lazy import lazy
 from gristmill.pipeline import Task
 from gristmill.registry import Registry
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
     from gristmill.delivery import database
     from gristmill.execution.locking import Lock, Locks
-    from gristmill.ledger import names
+    from gristmill.ledger import limits, names
     from gristmill.ledger.store import Ledger, Tx
 else:
     (database,) = lazy("gristmill.delivery", "database")
-    (names,) = lazy("gristmill.ledger", "names")
+    limits, names = lazy("gristmill.ledger", "limits", "names")
 
 Do = Callable[..., Any]  # runs a verb in some transaction
 P = ParamSpec("P")
@@ -43,6 +44,7 @@ class Base:
         self._queue_ids: dict[str, int] = {}
         self._task_ids: dict[tuple[str, str], int] = {}
         self._pools: dict[tuple[Demand, ...], int] = {}
+        self._limit_ids: dict[tuple[str, str], int] = {}
 
     def transaction(self) -> AbstractContextManager[Connection]:
         """`with mill.transaction() as connection:` one transaction for an application's own tables (in the same database)
@@ -102,6 +104,22 @@ class Base:
         if naming == self.ledger.do:
             self._queue_ids = found
         return found[name]
+
+    def _limit_id(self, limit: Limit, do: Do | None = None) -> int:
+        """The number of a limit, with what is declared about it."""
+        key = (limit.name, limit.stored())
+        if key not in self._limit_ids:
+            naming = self._naming(do)
+            number: int = naming(limits.declare, *key)
+            if naming != self.ledger.do:
+                return number
+            self._limit_ids[key] = number
+        return self._limit_ids[key]
+
+    def _limit_keys(self, limit: Limit, keys: Iterable[str], do: Do | None = None) -> dict[str, int]:
+        """The numbers of keys of a limit."""
+        found: dict[str, int] = self._naming(do)(limits.keys_of, self._limit_id(limit, do), keys)
+        return found
 
     def _naming(self, do: Do | None) -> Do:
         """Names are added in a transaction of their own: nobody should wait for the caller's. But SQLite has one at a time.

@@ -19,6 +19,7 @@ from gristmill.model import (
     Diagnosis,
     ErrorDetail,
     Job,
+    LimitState,
     Lock,
     Queue,
     Run,
@@ -31,9 +32,10 @@ from gristmill.model import (
 from gristmill.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from gristmill.ledger import backup, choose, health, listing, locks, read, signatures, sql, subjects, why
+    from gristmill.ledger import backup, choose, health, limiting, listing, locks, read, signatures, sql, subjects, why
     from gristmill.ledger.store import Tx
 else:
+    (limiting,) = lazy("gristmill.ledger", "limiting")
     backup, choose, health, listing, locks, read, signatures, sql, subjects, why = lazy(
         "gristmill.ledger", "backup", "choose", "health", "listing", "locks", "read", "signatures", "sql", "subjects", "why"
     )
@@ -173,6 +175,10 @@ class Reading(Base):
     def queues(self) -> list[Queue]:
         with self.ledger.reading() as tx:
             return read.queues(tx)
+
+    def limits(self, name: str | None = None, key: str | None = None, *, most: int = 1000) -> list[LimitState]:
+        """Limits, and of each the keys that are in use, that were set, or whose circuit is open."""
+        return self._read(limiting.all_limits, name, key, most)
 
     def workers(self, *, every: bool = False) -> list[Worker]:
         """Active workers, newest first; `every`: also those that stopped or were lost."""

@@ -22,9 +22,9 @@ from gristmill.execution.known import Knowledge, outcome_of, runs_of
 from gristmill.execution.parts import stage_row
 from gristmill.execution.room import ASYNC, SYNC
 from gristmill.execution.run import WRITTEN
-from gristmill.housekeeping import carry_on, sweep_parts, sweep_run
+from gristmill.housekeeping import carry_on, go_on_within_limits, sweep_parts, sweep_run
 from gristmill.identity import born, host
-from gristmill.ledger import chores, names, parts, stop, workers
+from gristmill.ledger import chores, limits, names, parts, stop, workers
 from gristmill.ledger.claim import Claimed, Kind, Lane, Taken, Want
 from gristmill.ledger.emit import Emission, Refusal
 from gristmill.ledger.exchange import Batch, exchange, refused
@@ -101,6 +101,7 @@ class _Drainer(Unsupervised):
         self._sweep()
         while self._ledger.do(promote):
             pass
+        go_on_within_limits(self._ledger, everything=True)
         taken = self._claim()
         if taken is None:
             return False
@@ -120,9 +121,11 @@ class _Drainer(Unsupervised):
 
     def _claim(self) -> Taken | None:
         """The next job: of the highest priority, of the first queue that has one."""
+        with self._ledger.reading() as tx:
+            of_queues = {queue.id: queue.limit_id for queue in all_queues(tx)}
         for priority in Priority:
             for pool in self._pools():
-                lanes = tuple(Lane(queue, pool, int(priority)) for queue in self._queues)
+                lanes = tuple(Lane(queue, pool, int(priority), limit_id=of_queues.get(queue)) for queue in self._queues)
                 wants = [Want(pool, 1, lanes)]
                 taken = self._ledger.do(exchange, self._worker, Batch(), wants, {pool: 1}, self._meet).taken
                 if taken is not None and taken.jobs:
@@ -214,7 +217,9 @@ class _Drainer(Unsupervised):
         with self._ledger.reading() as tx:
             closed = {queue.id for queue in all_queues(tx) if queue.paused}
             due = next_due(tx, [queue for queue in self._queues if queue not in closed])
-        return None if due is None else max(0.0, due / SECOND)
+            free = limits.due(tx)[1]
+        times = [at for at in (due, free) if at is not None]
+        return max(0.0, min(times) / SECOND) if times else None
 
     # ---- what contexts ask their host for
 

@@ -19,10 +19,14 @@ def _words(column: str, words: tuple[str, ...]) -> str:
     return f"CASE {column} {cases} END"
 
 
-def _times(alias: str, *columns: str) -> str:
+def _time(value: str) -> str:
     if op.get_bind().dialect.name == "postgresql":
-        return ", ".join(f"to_timestamp({alias}.{c} / 1e6) AS {c}" for c in columns)
-    return ", ".join(f"strftime('%Y-%m-%dT%H:%M:%fZ', {alias}.{c} / 1e6, 'unixepoch') AS {c}" for c in columns)
+        return f"to_timestamp({value} / 1e6)"
+    return f"strftime('%Y-%m-%dT%H:%M:%fZ', {value} / 1e6, 'unixepoch')"
+
+
+def _times(alias: str, *columns: str) -> str:
+    return ", ".join(f"{_time(f'{alias}.{c}')} AS {c}" for c in columns)
 
 
 def _views() -> dict[str, str]:
@@ -43,9 +47,11 @@ def _views() -> dict[str, str]:
                 {_words("j.state", _STATES)} AS state, {_words("j.priority", _PRIORITIES)} AS priority, j.attempt,
                 j.errors, j.crashes, j.timeouts, j.losses, j.returns, j.args, j.result, j.error, j.error_class, j.fingerprint,
                 j.progress, j.worker_id, CASE WHEN j.stage_id IS NULL THEN j.parent_id END AS part_of, j.parts, j.parts_left,
-                j.parts_failed, {_times("j", "run_at", "created_at", "started_at", "finished_at", "archived_at")}
+                j.parts_failed, l.name AS limit_name, l.key AS limit_key,
+                {_time("(CASE WHEN j.run_at < 4611686018427387904 THEN j.run_at END)")} AS run_at,
+                {_times("j", "created_at", "started_at", "finished_at", "archived_at")}
             FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id
-                LEFT JOIN gm_stage g ON g.id = j.stage_id
+                LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_limit l ON l.id = j.limit_id
             WHERE (j.stage_id IS NULL OR g.id IS NOT NULL)
                 AND (j.run_id IS NULL OR EXISTS (SELECT 1 FROM gm_run r WHERE r.id = j.run_id))""",
     }
@@ -195,6 +201,7 @@ def upgrade() -> None:
         sa.Column("finished_at", sa.BigInteger(), nullable=True),
         sa.Column("task_id", sa.Integer(), nullable=False),
         sa.Column("queue_id", sa.Integer(), nullable=False),
+        sa.Column("limit_id", sa.Integer(), nullable=True),
         sa.Column("attempt", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("parent_attempt", sa.Integer(), nullable=True),
         sa.Column("epoch", sa.Integer(), nullable=True),
@@ -274,6 +281,14 @@ def upgrade() -> None:
         postgresql_where=sa.text("ready IS NOT NULL"),
     )
     op.create_index(
+        "gm_job_limited",
+        "gm_job",
+        ["limit_id", "priority", "id"],
+        unique=False,
+        sqlite_where=sa.text("run_at = 4611686018427387904"),
+        postgresql_where=sa.text("run_at = 4611686018427387904"),
+    )
+    op.create_index(
         "gm_job_odd",
         "gm_job",
         ["odd", "id"],
@@ -317,10 +332,43 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("weight", sa.Double(), server_default="1", nullable=False),
         sa.Column("paused", sa.Boolean(), server_default=sa.text("false"), nullable=False),
+        sa.Column("limit_id", sa.Integer(), nullable=True),
         sa.CheckConstraint("weight > 0", name="gm_queue_weight"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("name"),
     )
+    op.create_table(
+        "gm_limit",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False),
+        sa.Column("declared", sa.Text(), nullable=True),
+        sa.Column("chosen", sa.Text(), nullable=True),
+        sa.Column("tokens", sa.Double(), server_default=sa.text("0"), nullable=False),
+        sa.Column("stamped", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("failures", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("open_until", sa.BigInteger(), nullable=True),
+        sa.Column("due_at", sa.BigInteger(), nullable=True),
+        sa.Column("more", sa.Boolean(), server_default=sa.text("false"), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("name", "key", name="gm_limit_once"),
+    )
+    op.create_index(
+        "gm_limit_due",
+        "gm_limit",
+        ["due_at"],
+        unique=False,
+        sqlite_where=sa.text("due_at IS NOT NULL"),
+        postgresql_where=sa.text("due_at IS NOT NULL"),
+    )
+    op.create_table(
+        "gm_permit",
+        sa.Column("limit_id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("job_id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("in_line", sa.Boolean(), nullable=False),
+        sa.PrimaryKeyConstraint("limit_id", "job_id"),
+    )
+    op.create_index(op.f("ix_gm_permit_job_id"), "gm_permit", ["job_id"], unique=False)
     op.create_table(
         "gm_subject",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
@@ -487,6 +535,7 @@ def upgrade() -> None:
         sa.Column("cancelled", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("opened_at", sa.BigInteger(), nullable=True),
         sa.Column("closed_at", sa.BigInteger(), nullable=True),
+        sa.Column("limit_id", sa.Integer(), nullable=True),
         sa.Column("source_id", sa.BigInteger(), nullable=True),
         sa.Column("todo", sa.Text(), nullable=True),
         sa.Column("pruning", sa.Text(), nullable=True),
@@ -644,6 +693,10 @@ def downgrade() -> None:
     op.drop_index("gm_subject_age", table_name="gm_subject")
     op.drop_index("gm_subject_state", table_name="gm_subject")
     op.drop_table("gm_subject")
+    op.drop_index(op.f("ix_gm_permit_job_id"), table_name="gm_permit")
+    op.drop_table("gm_permit")
+    op.drop_index("gm_limit_due", table_name="gm_limit")
+    op.drop_table("gm_limit")
     op.drop_table("gm_queue")
     op.drop_index(
         "gm_job_unique",
@@ -693,6 +746,7 @@ def downgrade() -> None:
         sqlite_where=sa.text("run_at IS NOT NULL"),
         postgresql_where=sa.text("run_at IS NOT NULL"),
     )
+    op.drop_index("gm_job_limited", table_name="gm_job")
     op.drop_index("gm_job_alone", table_name="gm_job")
     op.drop_index("gm_job_odd", table_name="gm_job")
     op.drop_table("gm_job")

@@ -1,0 +1,163 @@
+"""What people see of limits and set: numbers that count more than what an application declares, and closed circuits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from gristmill.clock import to_datetime
+from gristmill.errors import NotFound, Refused, did_you_mean
+from gristmill.ledger import limits
+from gristmill.ledger.names import queues
+from gristmill.ledger.read import claimed_ids
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.stop import audit
+from gristmill.ledger.tx import DELAYED, Tx
+from gristmill.limit import OF_QUEUES, Breaker, Numbers
+from gristmill.model import LimitState, Repair
+from gristmill.states import State
+
+Given = Mapping[str, Any]  # numbers by name; None: no limit
+
+_FIND = Sql("SELECT id, chosen FROM gm_limit WHERE name = :name AND key = :key {lock}")
+_NAMES = Sql("SELECT DISTINCT name FROM gm_limit ORDER BY name")
+_SET = Sql("UPDATE gm_limit SET chosen = :chosen WHERE id = :id")
+_CLOSE = Sql("UPDATE gm_limit SET failures = 0, open_until = NULL WHERE id = :id AND open_until IS NOT NULL")
+_ADD_FOR_QUEUE = Sql("INSERT INTO gm_limit (name, key) VALUES (:name, :key) ON CONFLICT DO NOTHING")
+_LIMIT_QUEUE = Sql("UPDATE gm_queue SET limit_id = :id WHERE name = :queue")
+_RUNNING_IN = Sql(
+    "INSERT INTO gm_permit (limit_id, job_id, in_line) SELECT :id, id, {false} FROM gm_job WHERE id {in ids}"
+    f" AND state = {State.IN_PROGRESS:d} AND queue_id = :queue ON CONFLICT DO NOTHING"
+)
+_IN_USE = Sql("SELECT DISTINCT p.limit_id FROM gm_permit p JOIN gm_limit k ON k.id = p.limit_id WHERE k.name = :name")
+_COUNTED = (
+    f"SELECT {limits.NUMBERS}, k.failures,"
+    " k.open_until, {now} AS at, coalesce(p.line, 0) AS line, coalesce(p.running, 0) AS running, coalesce(w.n, 0) AS waiting"
+    f" FROM {limits.WITH_RULE}"
+    f" LEFT JOIN (SELECT p.limit_id, count(j.ready) AS line, count(CASE WHEN j.state = {State.IN_PROGRESS:d} THEN 1 END)"
+    " AS running"
+    " FROM gm_permit p JOIN gm_job j ON j.id = p.job_id GROUP BY p.limit_id) p ON p.limit_id = k.id"
+    " LEFT JOIN (SELECT limit_id, count(*) AS n FROM gm_job WHERE run_at = {waiting} GROUP BY limit_id) w"
+    " ON w.limit_id = k.id"
+)
+_LIST = Sql(
+    f"{_COUNTED} WHERE (CAST(:name AS text) IS NULL OR k.name = :name) AND (CAST(:key AS text) IS NULL OR k.key = :key)"
+    f" AND (k.name = '{OF_QUEUES}' OR k.key = '' OR :key IS NOT NULL OR k.chosen IS NOT NULL OR k.open_until IS NOT NULL"
+    " OR coalesce(p.line, 0) + coalesce(p.running, 0) + coalesce(w.n, 0) > 0)"
+    " ORDER BY k.name, CASE WHEN k.key = '' THEN 0 WHEN k.open_until IS NOT NULL THEN 1 ELSE 2 END, coalesce(w.n, 0) DESC,"
+    " k.key LIMIT :most"
+)
+
+
+def all_limits(tx: Tx, name: str | None = None, key: str | None = None, most: int = 1000) -> list[LimitState]:
+    """Limits, and of each those keys that somebody works on, waits for, has set or must leave alone."""
+    if name is not None:
+        _check(tx, name)
+    return [_state(row) for row in tx.all(_LIST, name=name, key=key, most=most)]
+
+
+def _state(row: Any) -> LimitState:
+    numbers = Numbers.of(row.declared, row.chosen, row.own)
+    return LimitState(
+        name=row.name,
+        key=row.key,
+        **numbers._asdict(),
+        set_by="operator" if row.own or row.chosen else "application",
+        running=row.running,
+        ready=row.line,
+        waiting=row.waiting,
+        circuit=None if numbers.breaker is None else Breaker(row.failures, row.open_until).state(row.at),
+        failures=row.failures,
+        open_until=to_datetime(row.open_until),
+    )
+
+
+def _check(tx: Tx, name: str) -> None:
+    names = [row.name for row in tx.all(_NAMES)]
+    if name not in names:
+        hint = did_you_mean(name, names) or "; a limit is there once a job of a task that declares it was asked for"
+        raise NotFound(f"there is no limit {name!r}{hint}")
+
+
+def set_limit(tx: Tx, name: str, key: str, given: Given | None, *, by: str) -> None:
+    """Sets numbers of a limit, or of one key of it (''-key: the limit); None: as the application says."""
+    if name == OF_QUEUES:
+        raise Refused(f"limits of queues are set with: queue set {key or 'QUEUE'}")
+    _check(tx, name)
+    if key:
+        limits.keys_of(tx, tx.one(_FIND, name=name, key="").id, [key])
+    row = tx.one(_FIND, name=name, key=key)
+    chosen = None if given is None else _merged(row.chosen, given)
+    tx.run(_SET, id=row.id, chosen=chosen)
+    audit(tx, by, "limit.set", f"limit {name}{' ' + key if key else ''}", **(given or {"default": True}))
+    for used in tx.all(_IN_USE, name=name):
+        tx.poke(used.limit_id)
+    tx.poke(row.id)
+    tx.ring(DELAYED)  # keys of which everything waits are found by whoever keeps house
+
+
+def _merged(chosen: str | None, given: Given) -> str:
+    return orjson.dumps({**(orjson.loads(chosen) if chosen else {}), **given}).decode()
+
+
+def close_circuit(tx: Tx, name: str, key: str, *, by: str) -> None:
+    """Lets the jobs of a key go on that were held back after failures."""
+    _check(tx, name)
+    row = tx.one(_FIND, name=name, key=key)
+    if row is None:
+        raise NotFound(f"limit {name!r} has no key {key!r}; limit list {name} shows those in use")
+    if not tx.run(_CLOSE, id=row.id):
+        raise Refused(f"the circuit of {name} {key!r} is closed already")
+    audit(tx, by, "limit.close", f"limit {name} {key}")
+    tx.poke(row.id)
+
+
+def limit_queue(tx: Tx, queue: str, given: Given, *, by: str) -> None:
+    """Sets how many jobs of a queue may be in progress, or start per second. What is in progress counts."""
+    known = queues(tx)
+    if queue not in known:
+        raise NotFound(f"there is no queue {queue!r}{did_you_mean(queue, known)}")
+    tx.run(_ADD_FOR_QUEUE, name=OF_QUEUES, key=queue)
+    row = tx.one(_FIND, name=OF_QUEUES, key=queue)
+    chosen = _merged(row.chosen, given)
+    tx.run(_SET, id=row.id, chosen=chosen)
+    numbers = Numbers.of(chosen)
+    limited = numbers.at_once is not None or numbers.per_second is not None
+    tx.run(_LIMIT_QUEUE, queue=queue, id=row.id if limited else None)
+    if limited and (ids := claimed_ids(tx)):
+        tx.run(_RUNNING_IN, id=row.id, queue=known[queue], ids=ids)
+    audit(tx, by, "queue.set", f"queue {queue}", **given)
+    tx.ring(known[queue])
+
+
+# ---- finding and mending what should not be
+
+_WITHOUT = (
+    "SELECT j.id, j.limit_id, j.state FROM gm_job j WHERE %s AND j.limit_id IS NOT NULL AND NOT EXISTS"
+    " (SELECT 1 FROM gm_permit p WHERE p.limit_id = j.limit_id AND p.job_id = j.id) ORDER BY j.id LIMIT :most"
+)
+_IN_LINE_WITHOUT = Sql(_WITHOUT % "j.ready IS NOT NULL")
+_RUNNING_WITHOUT = Sql(_WITHOUT % f"j.id {{in ids}} AND j.state = {State.IN_PROGRESS:d}")
+_STEP_BACK = Sql("UPDATE gm_job SET ready = NULL, run_at = {waiting} WHERE id {in ids} AND ready IS NOT NULL")
+_GIVE = Sql(
+    "INSERT INTO gm_permit (limit_id, job_id, in_line) SELECT limit_id, id, {false} FROM gm_job WHERE id {in ids}"
+    f" AND state = {State.IN_PROGRESS:d} ON CONFLICT DO NOTHING"
+)
+
+
+def repair_permits(tx: Tx, mend: bool, quiet: int = 0, most: int = 1000) -> list[Repair]:
+    """Jobs in the line, or in progress, that their limit does not count."""
+    in_line: Sequence[Any] = tx.all(_IN_LINE_WITHOUT, most=most)
+    ids = claimed_ids(tx)
+    running: Sequence[Any] = tx.all(_RUNNING_WITHOUT, ids=ids, most=most) if ids else []
+    if mend and in_line:
+        tx.run(_STEP_BACK, ids=[row.id for row in in_line])
+    if mend and running:
+        tx.run(_GIVE, ids=[row.id for row in running])
+    for limit in Counter(row.limit_id for row in (*in_line, *running)) if mend else ():
+        tx.poke(limit)
+    found = [Repair("step back", f"job {row.id}", "in the line, but its limit does not know") for row in in_line]
+    return found + [Repair("count", f"job {row.id}", "in progress, but its limit does not know") for row in running]

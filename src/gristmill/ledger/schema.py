@@ -69,7 +69,7 @@ limit = Table(
     Column("stamped", BigInteger, nullable=False, server_default=_ZERO),
     Column("failures", Integer, nullable=False, server_default=_ZERO),  # in a row
     Column("open_until", BigInteger),  # set: its circuit is open, and after that one job at a time tries it
-    Column("due_at", BigInteger),  # when the next that wait may go on; NULL: when one ends, or there are none
+    Column("due_at", BigInteger),  # when the next may go on; NULL: when one ends, or there are none
     Column("more", Boolean, nullable=False, server_default=text("false")),  # more go on when some of its line have begun
     UniqueConstraint("name", "key", name="gm_limit_once"),
 )

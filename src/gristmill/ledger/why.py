@@ -17,7 +17,7 @@ from gristmill.clock import to_datetime
 from gristmill.demand import NOTHING, Demand, all_of, class_of, least_lacking
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.identity import gone, host
-from gristmill.ledger import names, schema, why_limits
+from gristmill.ledger import locks, names, schema, why_limits
 from gristmill.ledger.choose import THERE
 from gristmill.ledger.schema import columns
 from gristmill.ledger.serving import Worker, offers
@@ -403,6 +403,16 @@ class _Look:
         )
         split = state is State.QUEUED and row.ready is None and row.run_at is None and row.parts_left
         return self._with_parts(job, row) if split else job
+
+    def _locked(self, job: int) -> Locked | None:
+        """Locks are asked for once, and only when a job in progress is looked at."""
+        if self._locks is None:
+            self._locks = locks.held_locks(self.tx)
+        for lock in self._locks:
+            for waiter in lock.waiters:
+                if waiter.job == job:
+                    return Locked(lock.resource, lock.holder.words, lock.holder.job, waiter.since)
+        return None
 
     def _with_parts(self, job: Job, row: Any) -> Job:
         running = [part.id for part in self.tx.all(_RUNNING_PARTS, job=job.id)]

@@ -64,14 +64,14 @@ class Databases:
 
 
 def open_mill(url: str) -> Mill:
-    return Mill.open(url, apps.nothing, apps.some_work, apps.keyed, apps.stamp, apps.fan)
+    return Mill.open(url, apps.nothing, apps.some_work, *apps.KEYED, apps.stamp, apps.fan)
 
 
 _WORKER = """
 import sys
 from bench import apps
 from gristmill import Mill
-with Mill.open(sys.argv[1], apps.nothing, apps.some_work, apps.keyed, apps.stamp, apps.fan) as mill:
+with Mill.open(sys.argv[1], apps.nothing, apps.some_work, *apps.KEYED, apps.stamp, apps.fan) as mill:
     mill.work(until=sys.argv[2] or None, slots=int(sys.argv[3]))
 """
 

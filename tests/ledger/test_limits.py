@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from gristmill.ledger.finish import Verdict
 from gristmill.model import Reason
 from tests.ledger.conftest import Open
 from tests.ledger.play import LEASE, Play, Player, each, plain, plan, solo, step
+from tests.ledger.together import together
 
 HOST = Limit("host", per="host", at_once=2)
 
@@ -581,3 +583,55 @@ def test_reconcile_counts_again(play: Play) -> None:
     assert held(play) == {"a": 2}
     assert play.ledger.do(limiting.repair_permits, True) == []
     assert play.mill.job(running.id).state == "in_progress"
+
+
+# ---- at the same time
+
+
+def test_many_at_once_never_let_one_too_many_through(play: Play) -> None:
+    """Six workers, an enqueuer and an operator on real connections, and somebody who counts all the time."""
+    hosts = "abcdefgh"
+    over: list[dict[str, int]] = []
+    done = threading.Event()
+    left = [6]
+
+    def work() -> None:
+        player = play.player(lease=10_000)
+        for n in range(25):
+            jobs = player.take(4)
+            for job in jobs:
+                player.end(job, Verdict.RELEASED if n % 5 == 0 else Verdict.COMPLETED)
+        left[0] -= 1
+        if not left[0]:
+            done.set()
+
+    def ask() -> None:
+        for _ in range(10):
+            play.mill.enqueue_many(fetch, [{"host": host} for host in hosts] * 3)
+            go_on_within_limits(play.ledger, everything=True)
+
+    def count() -> None:
+        while not done.is_set():
+            found = held(play)
+            if any(number > 2 for number in found.values()):
+                over.append(found)
+
+    together(*[work] * 6, ask, count)
+    assert over == []
+    play.drain(play.player(lease=10_000))
+    assert play.unfinished() == 0
+
+
+def test_circuits_and_limits_of_queues_do_not_wait_for_each_other(play: Play) -> None:
+    """Locks are taken in one order: keys by number, then queues."""
+    play.mill.set_queue("other", create=True, limits={"at_once": 5})
+    play.mill.set_queue("default", create=True, limits={"at_once": 5})
+
+    def work(first: str, second: str) -> None:
+        player = play.player(lease=10_000)
+        for n in range(20):
+            play.mill.enqueue_many(shaky, [{"host": host} for host in "abc"], queue=first if n % 2 else second)
+            for job in player.take(3, queues=[first, second]):
+                player.end(job, Verdict.ERROR if n % 3 else Verdict.COMPLETED)
+
+    together(*[lambda: work("default", "other"), lambda: work("other", "default")] * 2)

@@ -68,8 +68,9 @@ class Seen(NamedTuple):
 class Housekeeping:
     """One worker's share of it."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, only_run: int | None = None) -> None:
         self.ledger = ledger
+        self._only_run = only_run
         self.stopping: set[int] = set()
         self.strays_possible = True
         self.limits_at = math.inf  # when a limit lets something go on by itself
@@ -96,6 +97,8 @@ class Housekeeping:
             with self.ledger.reading() as tx:
                 due = queues.next_due(tx)
         self.limits_in(now, go_on_within_limits(self.ledger, everything=True))
+        if self._only_run is not None:
+            prefer_run(self.ledger, self._only_run)
         for number in expired:
             self._rescue(number, gone=False)
         for number, pid, birth in neighbours:
@@ -267,6 +270,14 @@ def remove_pending(ledger: Ledger, until: float = math.inf) -> None:
     for stage in stages:
         while time.monotonic() < until and ledger.do(remove.remove_jobs, stage):
             pass
+
+
+def prefer_run(ledger: Ledger, run: int) -> None:
+    """For a worker of one run: others' jobs do not keep its own out of the line."""
+    with ledger.reading() as tx:
+        waits = limits.waits(tx, run)
+    if waits:
+        ledger.do(limits.prefer, run)
 
 
 def go_on_within_limits(ledger: Ledger, everything: bool = False) -> int | None:

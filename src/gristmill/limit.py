@@ -151,6 +151,7 @@ class Bucket(NamedTuple):
         What stands in line counts as not taken while the bucket fills: else a line that nobody served for a while would
         be let through together with as much again.
         """
+        now = max(now, self.at)  # who waited for the lock has read the clock before
         most = max(1.0, rate * _TOGETHER)
         times = sorted(started)
         full, at = self.tokens + in_line + len(times) + back, self.at

@@ -84,7 +84,7 @@ class Worker:
         self.only_run = run
         self.appetite = Appetite(ledger, self.crew.room, settings, queues, run)
         self.crew.demand = self.appetite.admission.demand
-        self.house = Housekeeping(ledger)
+        self.house = Housekeeping(ledger, run)
         self.stopping_since: float | None = None
         self._bell: Bell | None = None
         self._selector = selectors.DefaultSelector()

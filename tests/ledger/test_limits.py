@@ -11,7 +11,7 @@ import pytest
 from gristmill import Limit, task
 from gristmill.clock import micros
 from gristmill.errors import Invalid, NotFound, Refused
-from gristmill.housekeeping import go_on_within_limits
+from gristmill.housekeeping import go_on_within_limits, prefer_run
 from gristmill.ledger import limiting, parts, workers
 from gristmill.ledger.claim import Claimed, Lane, Want, claim
 from gristmill.ledger.emit import Item
@@ -295,6 +295,24 @@ def test_a_job_that_waits_for_its_parts_lets_another_go_on(play: Play) -> None:
     player.report(Batch(completed=plain(*last)))
     (first_again,) = player.take()
     assert first_again.id == first.id
+
+
+def test_a_worker_for_one_run_does_not_wait_for_jobs_that_it_does_not_take(play: Play) -> None:
+    first, second = play.mill.start(CRAWL, "s"), play.mill.start(CRAWL, "t")
+    player = play.player()
+    for find in player.take():
+        player.emit(find, *items(*"aaa"))
+        player.end(find)
+    lane = Lane(play.queue_ids()["default"], 0, run=second.id)
+    assert play.ledger.do(claim, player.id, [Want(0, 9, (lane,))], {0: 9}).jobs == []
+    prefer_run(play.ledger, second.id)
+    jobs = play.ledger.do(claim, player.id, [Want(0, 9, (lane,))], {0: 9}).jobs
+    assert [job.run_id for job in jobs] == [second.id] * 2
+    prefer_run(play.ledger, second.id)
+    assert held(play) == {"a": 2}
+    player.report(Batch(completed=plain(*jobs)))
+    play.drain(player)
+    assert {play.run(run).state for run in (first, second)} == {"completed"}
 
 
 # ---- how many per second

@@ -295,6 +295,41 @@ def due(tx: Tx, most: int = 1000) -> tuple[list[int], int | None]:
     return now, next((row.due for row in rows if row.due > 0), 0 if now else None)
 
 
+# ---- a worker for one run only
+
+_OF_RUN = "stage_id IN (SELECT id FROM gm_stage WHERE run_id = :run)"
+_KEYS_OF_RUN = Sql(f"SELECT DISTINCT limit_id FROM gm_job WHERE run_at = {{waiting}} AND {_OF_RUN}")
+_OTHERS = Sql(
+    "SELECT p.limit_id, p.job_id FROM gm_permit p JOIN gm_job j ON j.id = p.job_id WHERE p.limit_id {in ids}"
+    " AND j.ready IS NOT NULL AND coalesce(j.run_id, 0) <> :run"
+)
+_FIRST_OF_RUN = Sql(
+    f"SELECT id FROM gm_job WHERE limit_id = :lim AND run_at = {{waiting}} AND {_OF_RUN} ORDER BY priority, id LIMIT :most"
+    " {skip}"
+)
+
+
+def waits(tx: Tx, run: int) -> bool:
+    """Does a job of this run wait for a limit?"""
+    return tx.one(_KEYS_OF_RUN, run=run) is not None
+
+
+def prefer(tx: Tx, run: int) -> None:
+    """Lets jobs of a run go before others in the line of their keys: whoever works for it alone does not take the others."""
+    ids = [row.limit_id for row in tx.all(_KEYS_OF_RUN, run=run)]
+    keys = _read(tx, _LOCK, ids, {}) if ids else {}
+    others: dict[int, list[int]] = {}
+    for limit, job in tx.tuples(_OTHERS, ids=list(keys), run=run) if keys else ():
+        others.setdefault(limit, []).append(job)
+    for limit, jobs in others.items():
+        chosen = [job for (job,) in tx.tuples(_FIRST_OF_RUN, lim=limit, run=run, most=len(jobs))]
+        back = [job for (job,) in tx.tuples(_STEP_BACK, ids=jobs[: len(chosen)])]
+        went_on = tx.tuples(_INTO_LINE, ids=chosen[: len(back)]) if back else []
+        if back:
+            tx.run(_TAKE_BACK, f=[(limit, job) for job in back])
+            tx.run(_GIVE, f=[(limit, job, True) for job, _, _ in went_on])
+
+
 # ---- queues
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -39,9 +41,18 @@ def quick_keyed(ctx: Context, n: int) -> None:
     busy()
 
 
+def _give_way() -> None:
+    """Under `chrt -f`, for a machine that others use: who wakes up goes first, as it does without."""
+    if sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_FIFO:
+        lower = max(1, os.sched_getparam(0).sched_priority // 2)
+        if os.sched_getparam(0).sched_priority > 30:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(lower))
+
+
 @task(queue="bench")
 def some_work(ctx: Context, n: int) -> int:
     """Two milliseconds of a processor, whoever else wants it."""
+    _give_way()
     until = time.thread_time() + 0.002
     while time.thread_time() < until:
         n = n * 1103515245 + 12345 & 0xFFFFFFFF

@@ -2,7 +2,7 @@
 
 One worker with one child against two of them, in rounds that take turns, so that both see the same machine. Jobs that do
 some work of their own, as real ones do, and jobs that do nothing. On two cores the server shares them with the workers:
-jobs that do nothing keep it and one supervisor busy all the time, and a second worker can add little.
+jobs that do nothing keep it and one supervisor busy most of the time. On a machine that others use: `chrt -f 50`.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Admission:
         """One more job of a line, if it fits; then the next may be asked for, too."""
         queue, pool = line
         demand = self.demand(pool)
-        if not self._has_memory(line, demand, plan):
+        if not self._has_memory(line, demand, plan, known=not chosen[line]):
             return False
         place = self._room.place(queue, pool)
         if plan.left[place][queue] <= 0 or (plan.waiting[place] and not chosen[line]):
@@ -133,13 +133,14 @@ class Admission:
             self._blocked = None
         return True
 
-    def _has_memory(self, line: Line, demand: Demand, plan: _Plan) -> bool:
+    def _has_memory(self, line: Line, demand: Demand, plan: _Plan, known: bool) -> bool:
+        """`known`: there is such a job; of those behind the first of a line nobody knows."""
         if not demand.memory:
             return True
         fits = plan.memory + demand.memory <= self._memory
         first = self._blocked
         if first is None or first.line == line:
-            if not fits and first is None:
+            if not fits and first is None and known:
                 self._blocked = _Blocked(line, demand.memory, time.monotonic())
             return fits
         # Who came later than one that waits may only take what that one leaves.

@@ -95,7 +95,7 @@ def test_workers_are_rung_for_when_it_is_committed_and_not_before(mill: Mill) ->
         mill.enqueue(greet, args={"name": "ann"}, connection=connection)
         assert select.select([bell], [], [], 0.2)[0] == []
     assert select.select([bell], [], [], 10)[0] == [bell]
-    assert bell.heard() == {mill._queue_id("mail")}
+    assert bell.heard().queues == {mill._queue_id("mail")}
     bell.close()
 
 

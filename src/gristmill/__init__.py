@@ -8,6 +8,15 @@ from gristmill.settings import VERSION
 
 if TYPE_CHECKING:
     from gristmill.application import Finding, Migrations, check
+    from gristmill.backends import (
+        ArqQueueBackend,
+        DatabaseQueueBackend,
+        MockQueueBackend,
+        QueueBackend,
+        RedisQueueBackend,
+        RqQueueBackend,
+        queue_backend,
+    )
     from gristmill.errors import (
         EndRun,
         GristmillError,
@@ -33,7 +42,9 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 __all__ = [
+    "ArqQueueBackend",
     "Context",
+    "DatabaseQueueBackend",
     "EndRun",
     "Finding",
     "GristmillError",
@@ -44,23 +55,35 @@ __all__ = [
     "LockTimeout",
     "Migrations",
     "Mill",
+    "MockQueueBackend",
     "NotFound",
     "Permanent",
     "Pipeline",
+    "QueueBackend",
+    "RedisQueueBackend",
     "Refused",
     "Retention",
     "Retries",
+    "RqQueueBackend",
     "Schedule",
     "Skip",
     "Task",
     "Unavailable",
     "Unspent",
     "check",
+    "queue_backend",
     "task",
 ]
 
 # Children import an application's modules, and those import this one: nothing heavy may load before it is asked for.
 _HOME = {
+    "ArqQueueBackend": "gristmill.backends",
+    "DatabaseQueueBackend": "gristmill.backends",
+    "MockQueueBackend": "gristmill.backends",
+    "QueueBackend": "gristmill.backends",
+    "RedisQueueBackend": "gristmill.backends",
+    "RqQueueBackend": "gristmill.backends",
+    "queue_backend": "gristmill.backends",
     "Context": "gristmill.execution.context",
     "Finding": "gristmill.application",
     "Limit": "gristmill.limit",

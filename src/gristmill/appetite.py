@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from gristmill.admission import Admission
+from gristmill.delivery.offers import Offers
+from gristmill.delivery.protocol import Bell
 from gristmill.execution.room import ASYNC, SYNC, Room
 from gristmill.fairness import Shares
-from gristmill.ledger.claim import Claimed, Kind, Lane, Taken, Want, find_floor
+from gristmill.ledger.claim import BY_NAME, Claimed, Kind, Lane, Taken, Want, find_floor
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.store import Ledger
 from gristmill.model import Priority
@@ -31,6 +33,7 @@ class Appetite:
         self.admission = Admission(ledger, room, settings.labels, settings.jobs_mib, run)
         self._own = settings.slots_of()
         self._strict = settings.strict
+        self._slots = settings.slots
         self._only = tuple(only)
         self._run = run  # jobs of others are left alone
         self.queues: list[QueueRow] = []
@@ -41,6 +44,10 @@ class Appetite:
         self._floors: dict[tuple[int, int, int], tuple[int, float, float]] = {}  # lane: (floor, moved, reset)
         self._empty: set[tuple[int, int, int | None]] = set()  # lanes that had nothing, since the last reason to look
         self._gave: set[tuple[int, int]] = set()  # (queue, pool) that had more than was taken when last asked
+        self.offers = Offers(ledger)
+        self.fed = False  # jobs are offered by name: a look at the lines is only a net
+        self._lately: set[int] = set()  # the places of what was offered last; none: of all
+        self._net = True  # it is time to look at all lines, offers or not
 
     # ---- what is known
 
@@ -64,6 +71,8 @@ class Appetite:
     def look_again(self, queues: Collection[int] | None = None) -> None:
         """There may be new jobs in these queues (None: in any)."""
         self.look = self.places()
+        self._net = True
+        self._lately = set()
         self.admission.look_again(queues)
         self._empty = {lane for lane in self._empty if queues is not None and lane[0] not in queues}
 
@@ -93,6 +102,8 @@ class Appetite:
             room[place] = most
             wants += probes + [Want(place, share, lanes[queue]) for queue, share in shares.items()]
             wants += [Want(place, most, lanes[queue]) for queue in self._in_order(lanes)]
+        if self.fed:
+            self._offered(taken, wants, room)
         return self._within_limits(wants), room
 
     def _within_limits(self, wants: list[Want]) -> list[Want]:
@@ -129,6 +140,52 @@ class Appetite:
             for pool in self.admission.light(place)
         )
 
+    def _offered(self, taken: Mapping[int, int], wants: list[Want], room: dict[int, int]) -> None:
+        """Adds what was offered by name, behind what the lines are asked for: its message may be lost, and a worker that is
+        never idle must find it too."""
+        for lane in self.offers.lanes:
+            place = self._room.place(lane.queue_id, lane.pool)
+            idle = self._room.idle(place) - taken.get(place, 0)
+            if idle > 0:
+                room[place] = max(room.get(place, 0), idle)
+                wants.append(Want(place, len(lane.jobs), (lane,)))
+
+    def be_fed(self, bell: Bell, resting: bool) -> bool:
+        """Looks up what was offered by name, by a bell that can do so; says whether a child is missing for it."""
+        if not bell.feeds:
+            if self.fed:
+                self.stop_being_fed()
+                self.look_again()
+            return False
+        self.fed = True
+        if resting:
+            self.offers.drop()
+        if self.offers.look_up(bell, self._room.in_hand):
+            self._lately = {self._room.place(lane.queue_id, lane.pool) for lane in self.offers.lanes}
+        bell.want(0 if resting else self.could_take())
+        return bool(self.offers.lanes) and not any(map(self._room.idle, self._lately)) and not self._room.starting
+
+    def was_fed(self, bell: Bell, ended: Iterable[int], taken: Taken | None, resting: bool) -> None:
+        """Tells the bell what became of its offers, and how many more there may be."""
+        bell.done(ended)
+        if taken is not None:
+            self.offers.claimed(taken, bell)
+        bell.want(0 if resting else self.could_take())
+
+    def stop_being_fed(self) -> None:
+        self.fed = False
+        self.offers.drop()
+
+    def could_take(self) -> int:
+        """How many more jobs may be offered here: one for each child that could be on it, and never many at once.
+
+        Which kind of child one needs is known only when it is here. So it counts what there is room for at the places that
+        the last ones were for; once per poll, at all of them.
+        """
+        places = self._lately or self.places()
+        free = sum(self._room.idle(ASYNC) if place == ASYNC else self._room.vacant(place) for place in places)
+        return max(0, min(free, self._slots) - len(self.offers))
+
     def _in_order(self, queues: Iterable[int]) -> list[int]:
         """Strictly: as given, else by weight. Otherwise the order does not matter."""
         if not self._strict:
@@ -160,8 +217,10 @@ class Appetite:
     def _lanes(self, queue: int, place: int, now: float) -> tuple[Lane, ...]:
         """The lines of a queue that may hold something."""
         pools = self.admission.light(place)
-        if len(pools) > 1:
-            return self._mixed(queue, pools, now)
+        if self.fed and not self._net:
+            pools = tuple(pool for pool in pools if pool not in BY_NAME)  # those are offered
+        if len(pools) != 1:
+            return self._mixed(queue, pools, now) if pools else ()
         (pool,) = pools
         lanes = [Lane(queue, pool, run=self._run)]
         if self._run is None and (queue, pool) in self._gave and not self._ledger.is_sqlite:
@@ -201,9 +260,11 @@ class Appetite:
         if self.admission.classes:
             self.admission.took(taken, self._heavy)
             self._turns_of.update({(kind.queue_id, kind.pool % 2) for kind in taken.kinds})
-        self._empty.update(lane[:3] for lane in taken.empty)
+        self._net = False
+        empty = [lane for lane in taken.empty if not lane.jobs] if self.fed else taken.empty
+        self._empty.update(lane[:3] for lane in empty)
         gave = {(kind.queue_id, kind.pool) for kind in taken.kinds if not self.admission.demand(kind.pool).heavy}
-        dry = {(lane.queue_id, lane.pool) for lane in taken.empty if lane.priority in (None, Priority.LOW)}
+        dry = {(lane.queue_id, lane.pool) for lane in empty if lane.priority in (None, Priority.LOW)}
         self._gave = (self._gave | gave) - dry
         more = {self._room.place(*line) for line in gave - dry} if self._own else {pool % 2 for _, pool in gave - dry}
         self.look -= room.keys() - more

@@ -30,11 +30,11 @@ _QUIET = (Verdict.COMPLETED, Verdict.UNCHANGED, Verdict.RELEASED, Verdict.LATER,
 _NEXT = {State.FAILED: "; failed for good", State.QUEUED: "; again now", State.IN_PROGRESS: "; again now"}
 
 
-def introduction(settings: WorkerSettings, queues: Sequence[str]) -> workers.Registration:
+def introduction(settings: WorkerSettings, queues: Sequence[str], delivery: str) -> workers.Registration:
     """What this process says about itself as a worker."""
     me = (host(), os.getpid(), born(os.getpid()) or "")
     has = (labels_of(settings.labels, "labels"), settings.slots_of(), settings.jobs_mib)
-    return workers.Registration(*me, queues, settings.slots, VERSION, *has)
+    return workers.Registration(*me, queues, settings.slots, VERSION, *has, delivery)
 
 
 def write(

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from gristmill.clock import SECOND
@@ -205,6 +208,35 @@ class Housekeeping:
             elif missing := lacks(queue, pool):
                 counts[f"for want of {' and '.join(missing)}"] += number
         return [f"left queued: {number} job{'' if number == 1 else 's'} {what}" for what, number in sorted(counts.items())]
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT stop gracefully, where this thread may say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def beside(*loops: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Loops in threads of their own: a worker must not wait for a slow look, nor its lease end meanwhile."""
+    stop = threading.Event()
+    threads = [threading.Thread(target=loop, args=(stop,), daemon=True, name="gristmill-beside") for loop in loops]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(5)
 
 
 def carry_on(ledger: Ledger, run: int) -> None:

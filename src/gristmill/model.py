@@ -286,6 +286,7 @@ class Worker:
     labels: tuple[str, ...]
     memory_mib: int  # for jobs that say how much they need
     version: str
+    delivery: str  #: how it learns of work
     holding: int
     doing: tuple[str, ...]  # the names of the tasks of some of these jobs, each once
     registered_at: datetime | None

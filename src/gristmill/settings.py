@@ -133,6 +133,22 @@ def _parse(name: str, kind: str, text: str) -> Any:
         raise Invalid(f"GRISTMILL_{name.upper()}={text!r} is not a {kind}") from None
 
 
+DELIVERIES = ("database", "redis", "rq", "arq")
+
+
+def delivery_name(given: str | None = None, environ: Mapping[str, str] | None = None) -> str:
+    environ = os.environ if environ is None else environ
+    name = given or environ.get("GRISTMILL_DELIVERY") or DELIVERIES[0]
+    if name not in DELIVERIES:
+        raise Invalid(f"unknown delivery {name!r}{did_you_mean(name, DELIVERIES)}; there are {', '.join(DELIVERIES)}")
+    return name
+
+
+def redis_url(given: str | None = None, environ: Mapping[str, str] | None = None) -> str | None:
+    environ = os.environ if environ is None else environ
+    return given or environ.get("GRISTMILL_REDIS_URL") or environ.get("REDIS_URL")
+
+
 def database_url(given: str | None = None, environ: Mapping[str, str] | None = None) -> str:
     environ = os.environ if environ is None else environ
     return given or environ.get("GRISTMILL_DATABASE_URL") or environ.get("DATABASE_URL") or DEFAULT_DATABASE

@@ -11,12 +11,11 @@ import contextlib
 import logging
 import os
 import selectors
-import signal
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -24,13 +23,13 @@ from gristmill.appetite import Appetite
 from gristmill.bookkeeping import introduction, say, write
 from gristmill.clock import SECOND, micros
 from gristmill.collecting import few_collections
-from gristmill.delivery.protocol import ALL, Bell, Delivery
+from gristmill.delivery.protocol import ALL, Bell, Delivery, Seat
 from gristmill.errors import AppError, DatabaseError, NotYours, Unavailable
 from gristmill.execution.children import Child
 from gristmill.execution.crew import Crew
 from gristmill.execution.known import end_of, runs_of
 from gristmill.execution.room import ASYNC, SYNC
-from gristmill.housekeeping import Housekeeping
+from gristmill.housekeeping import Housekeeping, beside, stopped_by_signals
 from gristmill.ledger import names, queues, workers
 from gristmill.ledger.claim import Claimed, Kind, Taken
 from gristmill.ledger.exchange import Batch
@@ -64,6 +63,7 @@ class Worker:
         queues: Sequence[str] = (),
         tickers: Sequence[Callable[[float], float]] = (),
         run: int | None = None,
+        loops: Sequence[Callable[[threading.Event], None]] = (),
     ) -> None:
         self.ledger = ledger
         self.delivery = delivery
@@ -76,12 +76,15 @@ class Worker:
                 "sources": list(sources),
                 "path": sys.path,
                 "database": ledger.absolute_url,
+                "delivery": [delivery.name, delivery.url],
                 "memory_mib": settings.memory_mib,
                 "debug": settings.debug,
             },
             settings,
         )
         self.only_run = run
+        self._seat = Seat(self.only, settings.slots, run is None)
+        self._loops = loops  # that it has beside its own
         self.appetite = Appetite(ledger, self.crew.room, settings, queues, run)
         self.crew.demand = self.appetite.admission.demand
         self.house = Housekeeping(ledger, run)
@@ -109,7 +112,7 @@ class Worker:
     def run(self, until: Until = None) -> None:
         """Works until `stop()`, a signal, or (`until`) nothing is ready, or nothing is queued either; for one run, until
         that ends."""
-        with self._signals(), few_collections():
+        with stopped_by_signals(self.stop), few_collections(), beside(*self._loops):
             try:
                 self._start()
                 while True:
@@ -209,8 +212,10 @@ class Worker:
         assert self._bell is not None
         try:
             rung = self._bell.heard()
-            self.appetite.look_again(None if ALL in rung else rung)
-            if DELAYED in rung:
+            self.appetite.offers.hear(rung.jobs)
+            if rung.queues:
+                self.appetite.look_again(None if ALL in rung.queues else rung.queues)
+            if DELAYED in rung.queues:
                 self._house_at = 0.0
         except Unavailable as error:
             log.warning("%s", error)
@@ -225,7 +230,8 @@ class Worker:
 
     def _register(self) -> None:
         before = time.monotonic()
-        self.id = self.ledger.do(workers.register, introduction(self.settings, self.only), micros(self.settings.lease))
+        who = introduction(self.settings, self.only, self.delivery.name)
+        self.id = self.ledger.do(workers.register, who, micros(self.settings.lease))
         self.crew.begin(self.id)
         self.appetite.admission.forget()
         self._house_at = 0.0
@@ -233,7 +239,7 @@ class Worker:
         self._leased(before)
         self.appetite.look_again()
         if self._bell is None:
-            self._bell = self.delivery.bell()
+            self._bell = self.delivery.bell(self._seat)
 
     def _leased(self, before: float) -> None:
         """The lease counts from before the call; children end a little earlier than others may take their jobs."""
@@ -244,7 +250,7 @@ class Worker:
         if self.id == 0:
             self._register()
         if self._bell is None:
-            self._bell = self.delivery.bell()
+            self._bell = self.delivery.bell(self._seat)
             self.appetite.look_again()
         if now < self._beat_at:
             return
@@ -256,6 +262,8 @@ class Worker:
         log.warning("%s; starting again", error)
         self.crew.kill_all()
         self.crew.take()
+        if self.appetite.fed:
+            self._hang_up()
         self._pending = Batch()
         self._gathered_at = self._held_back_at = 0.0
         self.id = 0
@@ -277,6 +285,7 @@ class Worker:
             with contextlib.suppress(Exception):
                 self._bell.close()
             self._bell = None
+            self.appetite.stop_being_fed()
 
     def _watched(self) -> dict[Any, int]:
         return {key.fileobj: key.events for key in self._selector.get_map().values()}
@@ -312,6 +321,8 @@ class Worker:
         self._pending.add(self.crew.take())
         if self._pending.emissions:
             self.appetite.look_again()  # they will be there when this turn comes to take something
+        if self._bell is not None and self.appetite.be_fed(self._bell, resting):
+            self.crew.grow()
         wants, room = ([], {}) if resting else self.appetite.wants(now)
         if self.appetite.admission.grow:
             self.crew.grow_for(self.appetite.admission.grow)
@@ -326,6 +337,8 @@ class Worker:
         self.house.limits_in(now, done.due)
         if done.taken is not None:
             self._took(done.taken, room)
+        if self.appetite.fed and self._bell is not None:
+            self.appetite.was_fed(self._bell, batch.jobs(), done.taken, resting)
         say(self.ledger, batch.outcomes, done.late)
 
     def _emissions_now(self, now: float, room: Mapping[int, int]) -> int:
@@ -477,22 +490,10 @@ class Worker:
             if self.id:
                 self._pending.add(self.crew.take())
                 write(self.ledger, self.id, self._pending)
+                self.appetite.offers.give_back()
                 self.ledger.do(workers.leave, self.id)
         self._hang_up()
         self._ended = True
         self._selector.close()
         os.close(self._wake)
         os.close(self._woken)
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT stop gracefully, where this thread may say so."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, lambda *_: self.stop()) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

@@ -32,6 +32,7 @@ class Place:
 
     app: str | None = None
     database: str | None = None
+    delivery: str | None = None
 
     @property
     def url(self) -> str:
@@ -46,7 +47,7 @@ class Place:
 
         if not apps:
             self.refuse_new_file()
-        with Mill.open(self.url, *apps, create=bool(apps)) as mill:
+        with Mill.open(self.url, *apps, create=bool(apps), delivery=self.delivery) as mill:
             yield mill
 
     def refuse_new_file(self) -> None:
@@ -151,24 +152,26 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: str | None)
     setattr(ctx.ensure_object(Place), str(parameter.name), value)
 
 
-def place_options(*, app_is_shown: bool, where: bool = False) -> list[click.Parameter]:
-    """--app and --database; `where`: the help names the environment variables too."""
+def place_options(*, app_is_shown: bool, where: bool = False, works: bool = False) -> list[click.Parameter]:
+    """--app and --database; `where`: the help names the environment variables too; `works`: --delivery too."""
     app, database = "Your code: a Python file or a module.", "sqlite:///FILE or postgresql://HOST/NAME."
     if where:
         app, database = f"{app} [GRISTMILL_APP]", "sqlite:///FILE or postgresql://… [GRISTMILL_DATABASE_URL]"
+    delivery = "database, redis, rq or arq (default: database)."
     given: dict[str, Any] = {"expose_value": False, "callback": _remember}
     return [
         click.Option(["-A", "--app"], metavar="APP", help=app, hidden=not app_is_shown, **given),
         click.Option(["--database"], metavar="URL", help=database, **given),
+        click.Option(["--delivery"], metavar="NAME", help=delivery, hidden=not works, **given),
     ]
 
 
 class Command(click.Command):
     """Takes --app and --database too: nobody remembers that options of the whole come before the command."""
 
-    def __init__(self, *args: Any, needs_app: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, needs_app: bool = False, works: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += place_options(app_is_shown=needs_app)
+        self.params += place_options(app_is_shown=needs_app, works=works)
 
 
 class Group(click.Group):

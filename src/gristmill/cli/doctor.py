@@ -23,13 +23,14 @@ def doctor(place: Place, json_wanted: bool) -> int:
 
     Each finding comes with the command that mends it. It changes nothing, and takes less than a second.
     """
+    from gristmill.delivery.health import examine_delivery
     from gristmill.ledger.health import examine
     from gristmill.ledger.store import Ledger
 
     place.refuse_new_file()
     ledger = Ledger(place.url)
     try:
-        findings = examine(ledger)
+        findings = examine(ledger) + examine_delivery(place.delivery)
     finally:
         ledger.close()
     well = all(finding.ok for finding in findings)

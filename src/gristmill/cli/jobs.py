@@ -47,13 +47,15 @@ def show_(place: Place, job: int, json_wanted: bool) -> None:
 
     with place.open() as mill:
         found = mill.job(job)
+        backend = mill.backend_job_id(job)
         attempts = mill.attempts(job)
         failed = mill.jobs(part_of=job, state="failed", limit=NAMED) if found.parts_failed else []
         item = None if found.part_of is None else mill.job(found.part_of)
     if json_wanted:
         named = {"failed_parts": [{"id": part.id, "key": part.key, "error": part.error} for part in failed]}
-        return show.document({**to_json(found), **(named if found.parts else {}), "attempts": to_json(attempts)})
-    print_job(found, item)
+        told = {"backend_job_id": backend}
+        return show.document({**to_json(found), **told, **(named if found.parts else {}), "attempts": to_json(attempts)})
+    print_job(found, item, backend)
     if failed:
         print_failed_parts(failed)
     for attempt in attempts:
@@ -202,8 +204,8 @@ def _state(job: Job) -> str:
     return f"{job.state}, {job.waits}" if job.waits else job.state
 
 
-def print_job(job: Job, item: Job | None = None) -> None:
-    """`item`: what it is a part of."""
+def print_job(job: Job, item: Job | None = None, backend: str | None = None) -> None:
+    """`item`: what it is a part of; `backend`: what RQ or Arq call it."""
     show.heading(f"job {job.id}  {job.task}  {job.key or ''}".rstrip(), _state(job))
     spent = {"error": job.errors, "crash": job.crashes, "timeout": job.timeouts, "loss": job.losses}
     show.facts(
@@ -219,6 +221,7 @@ def print_job(job: Job, item: Job | None = None) -> None:
             ("result", None if job.result is None else show.short(job.result, 1000)),
             ("progress", _progress(job.progress)),
             ("attempt", f"{job.attempt}" + "".join(f", {show.plural(n, word)}" for word, n in spent.items() if n)),
+            ("backend id", backend),
             ("unique key", job.unique),
             ("worker", None if job.worker is None else str(job.worker)),
             ("created", show.moment(job.created_at)),

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,7 +29,7 @@ _grace = click.option(
 )
 
 
-@click.command(cls=Command, needs_app=True, short_help="Run a worker, the reconciler, schedules and retention.")
+@click.command(cls=Command, needs_app=True, works=True, short_help="Run a worker, the reconciler, schedules and retention.")
 @_slots
 @_labels
 @_memory
@@ -40,6 +37,8 @@ _grace = click.option(
 @pass_place
 def up(place: Place, slots: tuple[str, ...], labels: tuple[str, ...], memory: str | None, grace: float | None) -> None:
     """Run everything for this machine: a worker for all queues, the reconciler, schedules and retention."""
+    from gristmill.housekeeping import beside
+
     app = place.registry()
     log_to_stderr()
     with place.open(app) as mill:
@@ -48,7 +47,7 @@ def up(place: Place, slots: tuple[str, ...], labels: tuple[str, ...], memory: st
             _run(worker, place, "worker for all queues, reconciler, schedules and retention")
 
 
-@click.command(cls=Command, needs_app=True)
+@click.command(cls=Command, needs_app=True, works=True)
 @click.option("-q", "--queue", "queues", multiple=True, metavar="QUEUE", help="Only this queue; repeat it for more.")
 @click.option("--run", type=number(), metavar="RUN", help="Only jobs of this run, until it ends; exits as start --wait.")
 @_slots
@@ -113,19 +112,6 @@ def _end_of(run: Run) -> int:
     """Says what became of a run, and the exit code for it. A worker that was told to stop leaves it as it is."""
     log.info("run %d is %s", run.id, run.state)
     return AFTER_WAIT.get(run.state, FAILED)
-
-
-@contextmanager
-def beside(loop: Callable[[threading.Event], None]) -> Iterator[None]:
-    """A loop in a thread of its own: a worker must not wait for a slow look, nor its lease end meanwhile."""
-    stop = threading.Event()
-    thread = threading.Thread(target=loop, args=(stop,), daemon=True, name="gristmill-reconciler")
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(5)
 
 
 def _run(worker: Worker, place: Place, what: str, until: Until = None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from gristmill.delivery.protocol import ALL, Bell, Delivery
+from gristmill.delivery.protocol import ALL, ANYWHERE, Bell, Delivery, Doorbell, Heard, Seat
 from gristmill.errors import Unavailable
 from gristmill.ledger.store import Ledger, connect_defaults
 from gristmill.ledger.tx import Tx
@@ -26,6 +26,9 @@ def database_delivery(ledger: Ledger) -> Delivery:
 class PipeDelivery:
     """Every worker on an SQLite file has a FIFO in a folder beside it; ringing writes the queues' numbers into each."""
 
+    name = "database"
+    url: str | None = None
+
     def __init__(self, database: Path) -> None:
         self._folder = Path(f"{database}-bells")
 
@@ -40,8 +43,10 @@ class PipeDelivery:
             for path in list(os.scandir(self._folder)):
                 _ring(path.path, message)
 
-    def bell(self) -> Bell:
+    def bell(self, seat: Seat = ANYWHERE) -> Bell:
         return _PipeBell(self._folder)
+
+    def close(self) -> None: ...
 
 
 def _ring(path: str, message: bytes) -> None:
@@ -57,7 +62,7 @@ def _ring(path: str, message: bytes) -> None:
     os.close(pipe)
 
 
-class _PipeBell:
+class _PipeBell(Doorbell):
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         self._path = folder / uuid4().hex
@@ -70,12 +75,12 @@ class _PipeBell:
     def fileno(self) -> int:
         return self._pipe
 
-    def heard(self) -> set[int]:
+    def heard(self) -> Heard:
         rung = b""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._pipe, 65536):
                 rung += data
-        return set(map(int, rung.split()))
+        return Heard(frozenset(map(int, rung.split())))
 
     def close(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -84,6 +89,9 @@ class _PipeBell:
 
 class NotifyDelivery:
     """One NOTIFY per transaction that made jobs ready. It is part of the commit, so nobody hears of it too early."""
+
+    name = "database"
+    url: str | None = None
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -95,11 +103,13 @@ class NotifyDelivery:
     def after_commit(self, queues: Iterable[int]) -> None:
         """Rung with the commit."""
 
-    def bell(self) -> Bell:
+    def bell(self, seat: Seat = ANYWHERE) -> Bell:
         return _NotifyBell(self._ledger)
 
+    def close(self) -> None: ...
 
-class _NotifyBell:
+
+class _NotifyBell(Doorbell):
     def __init__(self, ledger: Ledger) -> None:
         import psycopg
 
@@ -117,10 +127,10 @@ class _NotifyBell:
     def fileno(self) -> int:
         return self._number
 
-    def heard(self) -> set[int]:
+    def heard(self) -> Heard:
         try:
             payloads = [notice.payload for notice in self._connection.notifies(timeout=0)]
-            return {int(queue) for payload in payloads for queue in payload.split(",")}
+            return Heard(frozenset(int(queue) for payload in payloads for queue in payload.split(",")))
         except self._error as error:
             raise Unavailable(f"the connection that listens for work is gone: {error}") from error
 

@@ -62,6 +62,7 @@ class Child:
         self.status = status
         self.registry: Registry = load_for_child(setup["sources"])
         self.database: str = setup["database"]
+        self.delivery: tuple[str, str | None] = tuple(setup["delivery"])
         self.worker: int = setup["worker"]
         self.memory_mib: int = setup["memory_mib"]
         self.inbox: deque[Given] = deque()
@@ -100,11 +101,11 @@ class Child:
     def ledger(self) -> Ledger:
         """Opened only when a job's code asks."""
         if self._ledger is None:
-            from gristmill.delivery.database import database_delivery
+            from gristmill.delivery.choose import choose
             from gristmill.ledger.store import Ledger
 
             self._ledger = Ledger(self.database)
-            self._ledger.announcer = database_delivery(self._ledger)
+            self._ledger.announcer = choose(self._ledger, *self.delivery)
         return self._ledger
 
     def locks(self) -> Locks:

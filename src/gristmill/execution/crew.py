@@ -104,7 +104,7 @@ class Crew:
 
     @property
     def starting(self) -> bool:
-        return any(not child.ready for child in self.children)
+        return self.room.starting
 
     def _spawn(self, place: int) -> Child:
         child = Child({**self._setup, "async": place == ASYNC}, self.lease_deadline, place)

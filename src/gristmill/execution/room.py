@@ -96,6 +96,17 @@ class Room:
             return 1  # the first one makes the child
         return sum(min(self._settings.async_slots - len(child.held), self.jobs_left(child)) for child in free)
 
+    @property
+    def starting(self) -> bool:
+        return any(not child.ready for child in self.children)
+
+    def in_hand(self) -> set[int]:
+        return {job for child in self.children for job in child.held}
+
+    def vacant(self, place: int) -> int:
+        """How many plain functions could be running that are not, children that would have to be made first included."""
+        return max(0, self.slots(place) - self.busy(place))
+
     def spare_seconds(self, place: int) -> float:
         """How much estimated work the plain children could hold in advance; 0 while none runs low."""
         depth = self._depth

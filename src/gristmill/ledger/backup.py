@@ -25,6 +25,7 @@ import orjson
 from gristmill.clock import to_datetime
 from gristmill.errors import Invalid, Refused, SchemaMismatch
 from gristmill.ledger import migrate
+from gristmill.ledger.outbox import UNPUBLISH_ALL
 from gristmill.ledger.schema import REVISION, columns, metadata
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit
@@ -276,6 +277,7 @@ def _make_ready(copy: Path, by: str, file: Path) -> None:
 
 def _forget_workers(tx: Tx, by: str, file: Path) -> None:
     lose_all(tx)
+    tx.run(UNPUBLISH_ALL)  # what Redis has of it is of another time
     audit(tx, by, "restore", f"backup {file.name}")
 
 

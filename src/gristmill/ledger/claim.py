@@ -15,6 +15,8 @@ from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.states import State, UniqueScope
 
+BY_NAME = (0, 1)  # pools whose jobs may be told of by name: any worker of their queue can run them
+
 
 class Lane(NamedTuple):
     """A line of ready jobs: of all priorities in their order, or of one priority from a floor on.
@@ -28,6 +30,7 @@ class Lane(NamedTuple):
     floor: int = 0
     run: int | None = None  # only jobs of this run: it looks through all that are in line, so it is for small queues
     limit_id: int | None = None  # of the queue, as this worker knows it: without it, nothing of a limited queue is taken
+    jobs: tuple[int, ...] = ()  # only these, of whom a message told; those that are gone, paused or taken are not had
 
 
 class Want(NamedTuple):
@@ -108,7 +111,7 @@ _NEXT = (
 PART_OF = "CASE WHEN stage_id IS NULL THEN parent_id END"  # the job that a job is a part of; NULL: it is no part
 _JOB = f"key, args, run_id, stage_id, {PART_OF}, task_id, alone, unique_scope, limit_id IS NOT NULL"
 _IN_LINE = itemgetter(11, 0)  # priority, id
-_ANY, _FROM_FLOOR, _OF_RUN = "true", "priority = :priority AND ready > :floor", "run_id = :run"
+_ANY, _FROM_FLOOR, _OF_RUN, _NAMED = "true", "priority = :priority AND ready > :floor", "run_id = :run", "id {in jobs}"
 
 
 def _claiming(which: str) -> Sql:
@@ -116,7 +119,7 @@ def _claiming(which: str) -> Sql:
     return Sql(f"{_TAKE} {{one_of {_NEXT % ('id', which)} {{skip}}}} RETURNING id, attempt, {_JOB}, priority")
 
 
-_CLAIM = {which: _claiming(which) for which in (_ANY, _FROM_FLOOR, _OF_RUN)}
+_CLAIM = {which: _claiming(which) for which in (_ANY, _FROM_FLOOR, _OF_RUN, _NAMED)}
 # SQLite, where a transaction that writes is alone: to look and then to take is a fifth cheaper than RETURNING.
 _LOOK = {which: Sql(_NEXT % (f"id, attempt + 1, {_JOB}", which)) for which in _CLAIM}
 _TAKE_THESE = Sql(_TAKE + "{in ids}")
@@ -133,6 +136,9 @@ _HEAD_OF = {which: Sql(_HEAD % which) for which in _CLAIM}
 _OPEN = Sql("SELECT NOT paused AND limit_id IS NULL FROM gm_queue WHERE id = :queue")
 FREE_KEYS = Sql("UPDATE gm_job SET unique_key = NULL WHERE id {in ids}")
 _REMEMBER = Sql("INSERT INTO gm_claim (worker_id, jobs) VALUES (:worker, :jobs) RETURNING id")
+_WHERE_READY = Sql(
+    "SELECT id, queue_id, pool FROM gm_job WHERE id {in ids} AND ready IS NOT NULL AND pool IN (0, 1) ORDER BY id"
+)
 _FLOOR = Sql(
     "SELECT ready FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND priority = :priority"
     " AND ready > :floor ORDER BY ready LIMIT 1"
@@ -204,7 +210,7 @@ def _first(wants: Sequence[Want], queue: int, pool: int) -> Want:
     firsts: dict[int, Want] = {}
     for want in wants:
         firsts.setdefault(want.place, want)
-    return next((want for want in firsts.values() if want.lanes[0][:2] == (queue, pool)), _NONE)
+    return next((want for want in firsts.values() if want.lanes[0][:2] == (queue, pool) and not want.lanes[0].jobs), _NONE)
 
 
 def _next(tx: Tx, worker: int, lane: Lane, most: int) -> list[tuple[Any, ...]]:
@@ -236,6 +242,14 @@ def _sorted_out(rows: Sequence[tuple[Any, ...]], lane: Lane, kinds: set[Kind]) -
     return list(map(tuple.__new__, repeat(Claimed), own))  # Claimed._make, without a Python call for each
 
 
+def lanes_of(tx: Tx, jobs: Sequence[int]) -> list[Lane]:
+    """Where these jobs are ready, so that they can be claimed by name; those that are not are left out."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for job, queue, pool in tx.tuples(_WHERE_READY, ids=jobs):
+        found.setdefault((queue, pool), []).append(job)
+    return [Lane(queue, pool, jobs=tuple(ids)) for (queue, pool), ids in sorted(found.items())]
+
+
 def find_floor(tx: Tx, lane: Lane) -> int:
     """Just below the first entry of a lane that is still there, looking from its old floor on."""
     first = tx.value(_FLOOR, **_where(lane))
@@ -250,11 +264,15 @@ def find_head(tx: Tx, lane: Lane) -> tuple[int, int, int] | None:
 
 
 def _which(lane: Lane) -> str:
+    if lane.jobs:
+        return _NAMED
     return _OF_RUN if lane.run is not None else _ANY if lane.priority is None else _FROM_FLOOR
 
 
 def _where(lane: Lane) -> dict[str, Any]:
     line = {"queue": lane.queue_id, "pool": lane.pool}
+    if lane.jobs:
+        return {**line, "jobs": lane.jobs}
     if lane.run is not None:
         return {**line, "run": lane.run}
     return line if lane.priority is None else {**line, "priority": lane.priority, "floor": lane.floor}

@@ -30,6 +30,7 @@ from gristmill.states import WorkerState
 _SKEW = 2.0  # seconds
 _LONG = 600  # seconds that a transaction may take
 _DEAD = 100_000  # rows that are gone but not vacuumed, from which on it matters
+_LATELY = 150  # seconds; enqueuers say every minute what their delivery is
 _FREE = 256 << 20  # bytes that a disk must have left
 _WAL = 1 << 30  # bytes of a write-ahead log that nobody could fold back
 _OVERDUE = 120  # seconds that a schedule may be late: workers look every second
@@ -37,7 +38,7 @@ _LOOKED = 20_000  # failed jobs that are looked at: with more of them, these say
 
 _NOW = Sql("SELECT {now}")
 _WORKERS = Sql(
-    "SELECT id, host, queues, slots, own_slots, labels, memory, lease_until < {now} AS silent,"
+    "SELECT id, host, queues, delivery, slots, own_slots, labels, memory, lease_until < {now} AS silent,"
     " heartbeat_at - {now} AS ahead FROM gm_worker"
     f" WHERE state = {WorkerState.ACTIVE:d} ORDER BY id"
 )
@@ -47,6 +48,11 @@ _WAITING = Sql(
 )
 _WAITING_IN = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool {in pools} LIMIT 1")
 _OPEN_CIRCUITS = Sql("SELECT name, key, failures FROM gm_limit WHERE open_until IS NOT NULL ORDER BY name, key LIMIT 5")
+# Who told workers of jobs, as late as any other (or within some minutes): who has stopped does not matter any more.
+_RINGERS = Sql(
+    "SELECT q.name, r.delivery FROM gm_ringer r JOIN gm_queue q ON q.id = r.queue_id WHERE r.at >="
+    " (SELECT max(at) FROM gm_ringer WHERE queue_id = r.queue_id) - :lately ORDER BY q.name, r.delivery"
+)
 _PARKED = Sql(
     "SELECT count(*) FROM (SELECT error_class FROM gm_job WHERE fingerprint IS NOT NULL LIMIT :most) AS failed"
     " WHERE error_class IN ('crash', 'memory', 'worker_lost')"
@@ -129,6 +135,7 @@ def _ledger(tx: Tx, whose_clock: str) -> Iterator[Diagnosis]:
     for row in tx.all(_OPEN_CIRCUITS):
         said = f"the circuit of {row.name} {row.key} is open after {row.failures} failures in a row: its jobs wait"
         yield Diagnosis("limits", False, said, ("gristmill", "limit", "list", row.name))
+    yield from _delivery(tx, [worker for worker in workers if not worker.silent])
     parked: int = tx.value(_PARKED, most=_LOOKED)
     if parked:
         said = f"{parked:,} failed {'job has' if parked == 1 else 'jobs have'} killed the process, or the worker, too often"
@@ -171,6 +178,16 @@ def _schedules(tx: Tx) -> Iterator[Diagnosis]:
             target = f"task {entry.spec['task']}" if entry.spec["task"] else f"pipeline {entry.spec['pipeline']}"
             said = f"{entry.name} is overdue by {late / 60:.0f} min: no worker that knows {target} fires schedules"
             yield Diagnosis("schedules", False, said, ("gristmill", "up"))
+
+
+def _delivery(tx: Tx, workers: list[Any]) -> Iterator[Diagnosis]:
+    """Who rings one bell and listens to another is found only by polling."""
+    for row in tx.all(_RINGERS, lately=_LATELY * SECOND):
+        for worker in workers:
+            if worker.delivery != row.delivery and any(offers([Worker.of(worker)], row.name, 0)):
+                said = f"jobs in {row.name} are told of by {row.delivery}, worker {worker.id} listens to {worker.delivery}"
+                yield Diagnosis("delivery", False, said, ("export", f"GRISTMILL_DELIVERY={row.delivery}"))
+                return
 
 
 def _some(numbers: list[int], what: str) -> str:

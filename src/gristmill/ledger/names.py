@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from gristmill.demand import MOST_CLASSES, NOTHING, Demand, pool_of
 from gristmill.errors import Invalid
 from gristmill.ledger.sql import Sql
-from gristmill.ledger.store import Tx
+from gristmill.ledger.store import Tx, repeatable
 
 _ADD_QUEUES = Sql("INSERT INTO gm_queue (name) SELECT f.name FROM {rows f: name text} WHERE true ON CONFLICT DO NOTHING")
 _QUEUES = Sql("SELECT name, id FROM gm_queue")
@@ -23,6 +23,10 @@ _ADD_CLASS = Sql(  # counted, not drawn from a sequence: what is tried in vain m
     "INSERT INTO gm_class (id, demand) SELECT coalesce(max(id), 0) + 1, :demand FROM gm_class WHERE true"
     " ON CONFLICT DO NOTHING"
 )
+_RING = Sql(
+    "INSERT INTO gm_ringer (queue_id, delivery, at) VALUES (:queue, :delivery, {now})"
+    " ON CONFLICT (queue_id, delivery) DO UPDATE SET at = excluded.at"
+)
 _TASK_NAMES = Sql("SELECT id, name FROM gm_task ORDER BY id")
 
 
@@ -34,6 +38,12 @@ def add_queues(tx: Tx, names: Iterable[str]) -> dict[str, int]:
     """The numbers of all queues, with those named made if they were not there."""
     tx.run(_ADD_QUEUES, f=[(name,) for name in sorted(set(names))])
     return queues(tx)
+
+
+@repeatable
+def note_delivery(tx: Tx, queue: int, delivery: str) -> None:
+    """Remembers by which delivery workers are told of jobs in this queue."""
+    tx.run(_RING, queue=queue, delivery=delivery)
 
 
 def tasks(tx: Tx) -> list[tuple[int, str]]:

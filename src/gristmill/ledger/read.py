@@ -401,6 +401,7 @@ def workers(tx: Tx, every: bool = False, most: int = 1000) -> list[Worker]:
             labels=tuple(orjson.loads(row.labels)),
             memory_mib=row.memory,
             version=row.version,
+            delivery=row.delivery,
             holding=sum(n for (worker, _), n in busy.items() if worker == row.id),
             doing=tuple(sorted(doing.get(row.id, ()))),
             registered_at=to_datetime(row.registered_at),

@@ -68,6 +68,7 @@ _HIDE = Sql(
     " RETURNING id"
 )
 _DELETE_ATTEMPTS = Sql("DELETE FROM gm_attempt WHERE job_id {in ids}")
+_DELETE_MESSAGES = Sql("DELETE FROM gm_message WHERE job_id {in ids}")
 _DELETE_JOBS = Sql("DELETE FROM gm_job WHERE id {in ids}")
 
 
@@ -147,4 +148,5 @@ def _delete(tx: Tx, ids: Sequence[int]) -> None:
     gone = [number for number in ids if number not in hidden]
     if gone:
         tx.run(_DELETE_ATTEMPTS, ids=gone)
+        tx.run(_DELETE_MESSAGES, ids=gone)
         tx.run(_DELETE_JOBS, ids=gone)

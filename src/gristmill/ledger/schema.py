@@ -24,6 +24,7 @@ from sqlalchemy import (
     text,
 )
 
+from gristmill.ledger.schema_delivery import delivery_tables
 from gristmill.ledger.sql import WAITING
 from gristmill.states import StageState, State
 
@@ -377,6 +378,7 @@ worker = Table(
     Column("labels", Text, nullable=False, server_default="[]"),  # JSON
     Column("memory", Integer, nullable=False, server_default=_ZERO),  # MiB for jobs that say how much they need
     Column("version", Text, nullable=False),
+    Column("delivery", Text, nullable=False, server_default="database"),  # how it learns of work
     Column("state", SmallInteger, nullable=False),
     Column("registered_at", BigInteger, nullable=False),
     Column("heartbeat_at", BigInteger, nullable=False),
@@ -493,6 +495,8 @@ missed = Table(
 
 # Stages of removed runs that still have jobs: those are deleted in batches, by whoever comes by.
 removal = Table("gm_removal", metadata, Column("stage_id", BigInteger, primary_key=True, autoincrement=False))
+
+ringer, message = delivery_tables(metadata)
 
 # What people did. Rows are added, never changed.
 audit = Table(

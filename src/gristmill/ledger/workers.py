@@ -31,11 +31,13 @@ class Registration(NamedTuple):
     labels: Sequence[str] = ()
     own_slots: Mapping[str, int] = MappingProxyType({})
     memory: int = 0  # MiB
+    delivery: str = "database"
 
 
 _REGISTER = Sql(
-    "INSERT INTO gm_worker (host, pid, born, queues, slots, version, labels, own_slots, memory, state, registered_at,"
-    " heartbeat_at, lease_until) SELECT :host, :pid, :born, :queues, :slots, :version, :labels, :own_slots, :memory,"
+    "INSERT INTO gm_worker (host, pid, born, queues, slots, version, labels, own_slots, memory, delivery,"
+    " state, registered_at, heartbeat_at, lease_until)"
+    " SELECT :host, :pid, :born, :queues, :slots, :version, :labels, :own_slots, :memory, :delivery,"
     f" {WorkerState.ACTIVE:d}, {{now}}, {{now}}, {{now}} + :lease"
     " FROM gm_ledger WHERE oldest <= :revision RETURNING id"
 )

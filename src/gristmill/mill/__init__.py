@@ -32,10 +32,13 @@ class Mill(Mending, Many, Working):
         url: str | None = None,
         *pieces: Piece | Registry,
         create: bool = True,
+        delivery: str | None = None,
+        redis_url: str | None = None,
         clock: Clock | None = None,
     ) -> Self:
         """Opens a database with an application's pipelines and tasks. A new SQLite file is set up on first use, unless
-        `create` is False."""
+        `create` is False. `delivery`: how workers learn of work, `database` unless the environment says otherwise; all but
+        that need Redis."""
         if load.importing:
             raise Invalid(
                 "a program that opens a mill when it is imported cannot be run by workers, whose children import it:"
@@ -54,7 +57,7 @@ class Mill(Mending, Many, Working):
             ledger.check_schema()
             if registry.migrations:
                 migrate.check_own(ledger, registry.own())
-            return cls(ledger, registry)
+            return cls(ledger, registry, delivery, redis_url)
         except BaseException:
             ledger.close()
             raise
@@ -68,4 +71,5 @@ class Mill(Mending, Many, Working):
     def close(self) -> None:
         if self._locks is not None:
             self._locks.close()
+        self.delivery.close()
         self.ledger.close()

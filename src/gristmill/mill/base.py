@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
+from gristmill import settings
 from gristmill.demand import NOTHING, Demand, Labels, labels_of
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.limit import Limit
@@ -21,27 +23,32 @@ from gristmill.settings import worker_settings
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from gristmill.delivery import database
+    from gristmill.delivery import choose
     from gristmill.execution.locking import Lock, Locks
     from gristmill.ledger import limits, names
     from gristmill.ledger.store import Ledger, Tx
 else:
-    (database,) = lazy("gristmill.delivery", "database")
+    (choose,) = lazy("gristmill.delivery", "choose")
     limits, names = lazy("gristmill.ledger", "limits", "names")
 
+_NOTE_EVERY = 60.0  # seconds
 Do = Callable[..., Any]  # runs a verb in some transaction
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Base:
-    def __init__(self, ledger: Ledger, registry: Registry) -> None:
+    def __init__(
+        self, ledger: Ledger, registry: Registry, delivery: str | None = None, redis_url: str | None = None
+    ) -> None:
         self.ledger = ledger
         self.registry = registry
-        self.delivery = database.database_delivery(ledger)
+        self.redis_url = settings.redis_url(redis_url)
+        self.delivery = choose.choose(ledger, settings.delivery_name(delivery), self.redis_url)
         ledger.announcer = self.delivery
         self._locks: Locks | None = None
         self._queue_ids: dict[str, int] = {}
+        self._noted: dict[str, float] = {}  # queue: when to say again by which delivery its workers are told
         self._task_ids: dict[tuple[str, str], int] = {}
         self._pools: dict[tuple[Demand, ...], int] = {}
         self._limit_ids: dict[tuple[str, str], int] = {}
@@ -91,6 +98,16 @@ class Base:
         return pool + task.is_async
 
     def _queue_id(self, name: str, do: Do | None = None) -> int:
+        """The number of a queue that gets jobs. What is said of its delivery lets `doctor` compare."""
+        number = self._known_queue(name, do)
+        if time.monotonic() >= self._noted.get(name, 0.0):
+            naming = self._naming(do)
+            naming(names.note_delivery, number, self.delivery.name)
+            if naming == self.ledger.do:
+                self._noted[name] = time.monotonic() + _NOTE_EVERY
+        return number
+
+    def _known_queue(self, name: str, do: Do | None = None) -> int:
         """A queue must be one that a task names, or that was made by `set_queue`: a typo is not a new queue."""
         if name in self._queue_ids:
             return self._queue_ids[name]

@@ -32,10 +32,25 @@ from gristmill.model import (
 from gristmill.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from gristmill.ledger import backup, choose, health, limiting, listing, locks, read, signatures, sql, subjects, why
+    from gristmill.delivery import health as delivery_health
+    from gristmill.ledger import (
+        backup,
+        choose,
+        health,
+        limiting,
+        listing,
+        locks,
+        outbox,
+        read,
+        signatures,
+        sql,
+        subjects,
+        why,
+    )
     from gristmill.ledger.store import Tx
 else:
-    (limiting,) = lazy("gristmill.ledger", "limiting")
+    (delivery_health,) = lazy("gristmill.delivery", "health")
+    limiting, outbox = lazy("gristmill.ledger", "limiting", "outbox")
     backup, choose, health, listing, locks, read, signatures, sql, subjects, why = lazy(
         "gristmill.ledger", "backup", "choose", "health", "listing", "locks", "read", "signatures", "sql", "subjects", "why"
     )
@@ -63,6 +78,10 @@ class Reading(Base):
 
     def job(self, job: int) -> Job:
         return self.ledger.glance(read.job, checked_id(job, "job"))
+
+    def backend_job_id(self, job: int) -> str | None:
+        """What RQ or Arq call a job; None: it was not published there."""
+        return self.ledger.glance(outbox.backend_job_id, checked_id(job, "job"))
 
     def jobs(
         self,
@@ -205,7 +224,7 @@ class Reading(Base):
 
     def doctor(self) -> list[Diagnosis]:
         """What is well with the database and this machine and what is not, each with what mends it."""
-        return health.examine(self.ledger)
+        return health.examine(self.ledger) + delivery_health.examine_delivery(self.delivery.name, self.redis_url)
 
     def backup(self, file: str | Path, *, force: bool = False) -> Backup:
         """Writes the ledger into a file while everything goes on; `force` replaces one that is there."""

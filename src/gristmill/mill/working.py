@@ -13,11 +13,14 @@ from gristmill.model import Run
 from gristmill.settings import worker_settings
 
 if TYPE_CHECKING:
+    from gristmill import relay as relaying
     from gristmill import worker as supervisor
+    from gristmill.delivery import broker
     from gristmill.ledger import names
     from gristmill.worker import Until
 else:
-    (supervisor,) = lazy("gristmill", "worker")
+    relaying, supervisor = lazy("gristmill", "relay", "worker")
+    (broker,) = lazy("gristmill.delivery", "broker")
     (names,) = lazy("gristmill.ledger", "names")
 
 
@@ -65,11 +68,19 @@ class Working(Scheduling):
             self._pool(task)  # known before its first job comes
         labels_of(chosen.labels, "labels")
         for queue in (*queues, *chosen.slots_of()):
-            self._queue_id(queue)
+            self._known_queue(queue)
         for queue in chosen.slots_of():
             if queues and queue not in queues:
                 raise Invalid(f"queue {queue!r} has slots of its own, but is not among those of this worker; add it")
         if schedules:
             self.declare_schedules()
             tickers = [*tickers, self.scheduler().tick]
-        return supervisor.Worker(self.ledger, self.delivery, self.registry.sources(), chosen, queues, tickers, number)
+        loops = [self.relay().loop] if self.delivery.name in ("rq", "arq") else []
+        sources = self.registry.sources()
+        return supervisor.Worker(self.ledger, self.delivery, sources, chosen, queues, tickers, number, loops)
+
+    def relay(self) -> relaying.Relay:
+        """What publishes in Redis what is not there yet, for the deliveries `rq` and `arq`. Each worker has one."""
+        if not isinstance(self.delivery, broker.BrokerDelivery):
+            raise Invalid(f"delivery {self.delivery.name!r} publishes no jobs; a relay is for rq and arq")
+        return relaying.Relay(self.delivery)

@@ -48,6 +48,7 @@ def _views() -> dict[str, str]:
                 j.errors, j.crashes, j.timeouts, j.losses, j.returns, j.args, j.result, j.error, j.error_class, j.fingerprint,
                 j.progress, j.worker_id, CASE WHEN j.stage_id IS NULL THEN j.parent_id END AS part_of, j.parts, j.parts_left,
                 j.parts_failed, l.name AS limit_name, l.key AS limit_key,
+                (SELECT m.backend_job_id FROM gm_message m WHERE m.job_id = j.id) AS backend_job_id,
                 {_time("(CASE WHEN j.run_at < 4611686018427387904 THEN j.run_at END)")} AS run_at,
                 {_times("j", "created_at", "started_at", "finished_at", "archived_at")}
             FROM gm_job j JOIN gm_task t ON t.id = j.task_id JOIN gm_queue q ON q.id = j.queue_id
@@ -437,6 +438,7 @@ def upgrade() -> None:
         sa.Column("labels", sa.Text(), server_default="[]", nullable=False),
         sa.Column("memory", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("version", sa.Text(), nullable=False),
+        sa.Column("delivery", sa.Text(), server_default="database", nullable=False),
         sa.Column("state", sa.SmallInteger(), nullable=False),
         sa.Column("registered_at", sa.BigInteger(), nullable=False),
         sa.Column("heartbeat_at", sa.BigInteger(), nullable=False),
@@ -616,6 +618,23 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("job_id"),
     )
     op.create_table(
+        "gm_message",
+        sa.Column("job_id", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("backend_job_id", sa.Text(), nullable=False),
+        sa.Column("era", sa.BigInteger(), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("job_id"),
+    )
+    op.create_table(
+        "gm_ringer",
+        sa.Column("queue_id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("delivery", sa.Text(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("queue_id", "delivery"),
+    )
+    op.create_table(
         "gm_recovery",
         sa.Column("subject_id", sa.BigInteger(), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
@@ -645,6 +664,8 @@ def downgrade() -> None:
     op.drop_index(op.f("ix_gm_edge_downstream_id"), table_name="gm_edge")
     op.drop_table("gm_edge")
     op.drop_table("gm_recovery")
+    op.drop_table("gm_ringer")
+    op.drop_table("gm_message")
     op.drop_table("gm_missed")
     op.drop_table("gm_applied")
     op.drop_index("gm_lock_line", table_name="gm_lock")

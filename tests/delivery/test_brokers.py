@@ -18,7 +18,7 @@ from tests.apps import everyday
 from tests.delivery.conftest import opener
 from tests.delivery.test_conformance import is_quiet, listening
 from tests.valkey import Valkey, running_valkey
-from tests.worker.helpers import all_end, drain, eventually, lines, working
+from tests.worker.helpers import all_end, drain, eventually, lines, worker_process, working
 
 BROKERS = ("rq", "arq")
 
@@ -251,3 +251,24 @@ def test_a_stopped_worker_leaves_nothing_behind(mill: Mill, valkey: Valkey, deli
     with working(mill, slots=2, poll=0.2):
         assert {job.state for job in all_end(mill, *jobs)} == {"completed"}
         eventually(lambda: queued_there(valkey, delivery) + in_hand(valkey, delivery) == 0, "no message stays")
+
+
+def test_a_limited_queue_is_worked_off(mill: Mill) -> None:
+    mill.set_queue("default", limits={"at_once": 1}, create=True)
+    with working(mill, slots=2, poll=0.2):
+        jobs = mill.enqueue_many(everyday.add, [{"a": n} for n in range(6)])
+        assert {job.state for job in all_end(mill, *jobs)} == {"completed"}
+
+
+def test_a_killed_worker_takes_no_job_with_it(mill: Mill, database_url: str, valkey: Valkey, tmp_path: Path) -> None:
+    """It holds messages that nobody else gets, and jobs that it never ends."""
+    folder = tmp_path / "meet"
+    folder.mkdir()
+    how = {"delivery": mill.delivery.name, "redis_url": valkey.url, "slots": 2, "poll": 0.2}
+    with worker_process(database_url, "everyday", log=tmp_path / "log", **how) as worker:
+        jobs = [mill.enqueue(everyday.hold, args={"folder": str(folder), "name": str(n)}).id for n in range(5)]
+        eventually(lambda: len(lines(folder / "started")) == 2)
+        worker.kill()
+    (folder / "go").touch()
+    with working(mill, slots=2, poll=0.2):
+        assert {job.state for job in all_end(mill, *jobs)} == {"completed"}

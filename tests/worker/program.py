@@ -14,9 +14,9 @@ from gristmill.execution.load import load_sources
 from gristmill.ledger.store import Ledger
 
 
-def open_mill(url: str, *apps: str) -> Mill:
+def open_mill(url: str, *apps: str, **how: Any) -> Mill:
     """A mill with everything in these modules of `tests.apps`."""
-    return Mill.open(url, load_sources(f"module:tests.apps.{app}" for app in apps))
+    return Mill.open(url, load_sources(f"module:tests.apps.{app}" for app in apps), **how)
 
 
 def freeze_in_claim() -> None:
@@ -40,7 +40,8 @@ def main(order: dict[str, Any]) -> None:
     if order.pop("freeze_in_claim", False):
         freeze_in_claim()
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(name)s %(message)s")
-    with open_mill(order.pop("url"), *order.pop("apps")) as mill:
+    delivery = {name: order.pop(name, None) for name in ("delivery", "redis_url")}
+    with open_mill(order.pop("url"), *order.pop("apps"), **delivery) as mill:
         mill.work(**order)
 
 

@@ -25,7 +25,7 @@ _slots = click.option(
 _labels = click.option("--label", "labels", multiple=True, metavar="LABEL", help="It has what jobs need: gpu, region=eu.")
 _memory = click.option("--memory", metavar="SIZE", help="For jobs that declare theirs: 8GB (default: what is there).")
 _grace = click.option(
-    "--grace", type=duration, metavar="DURATION", help="How long running jobs may go on after SIGTERM (default: 30)."
+    "--grace", type=duration, metavar="DURATION", help="How long jobs may go on after SIGTERM (default: 30)."
 )
 
 

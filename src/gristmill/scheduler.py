@@ -20,6 +20,7 @@ log = logging.getLogger("gristmill.scheduler")
 
 _EVERY = 1.0  # seconds: a schedule may be added at any time
 _AT_MOST = 0.5  # seconds of a worker's turn
+_LEFT_TO_OTHERS = 30 * SECOND
 _BACK = 2 * SECOND  # a clock that shows so much less than before was set back
 
 Prepare = Callable[[Schedule], What | None]  # what it starts, made ready; None: this application does not know it
@@ -57,13 +58,14 @@ class Scheduler:
             rows = schedules.due(tx)
         fired = 0
         for row in rows:
-            fired += self._fire(row.id, row.name, row.spec)
+            fired += self._fire(row.id, row.name, row.spec, row.late)
             if time.monotonic() > until:
                 break
         return fired
 
-    def _fire(self, number: int, name: str, spec: str) -> bool:
-        """One fire time of one schedule. One that cannot be fired is said, and keeps none of the others up."""
+    def _fire(self, number: int, name: str, spec: str, late: int) -> bool:
+        """One fire time of one schedule. One that cannot be fired is said, and keeps none of the others up. For a while it
+        is left to others: while a new version is rolled out, its workers may take what older ones refuse."""
         what, problem = None, ""
         try:
             what = self.prepare(Schedule.read(name, spec))
@@ -73,6 +75,8 @@ class Scheduler:
             raise
         except GristmillError as error:
             problem = str(error)
+            if late < _LEFT_TO_OTHERS:
+                return self._complain(name, problem)
         except TypeError as error:  # a schedule that newer code has written
             return self._complain(name, f"this version cannot read it: {error}")
         try:
@@ -97,7 +101,8 @@ class Scheduler:
             started = f"job {fired.job}" if fired.job is not None else f"run {', '.join(map(str, fired.runs[:5]))}"
             log.info("schedule %s: started %s", name, started)
         else:
-            log.warning("schedule %s: %s: %s", name, fired.outcome, fired.detail)
+            level = logging.WARNING if fired.outcome is schedules.Outcome.FAILED else logging.INFO
+            log.log(level, "schedule %s: %s: %s", name, fired.outcome, fired.detail)
 
     def _mind_the_clock(self, at: int) -> None:
         """At first, and when the clock was set back: what it had put far into the future comes back."""

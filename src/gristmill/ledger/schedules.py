@@ -68,7 +68,7 @@ _ONE = Sql(f"SELECT {_COLUMNS} FROM gm_schedule WHERE name = :name")
 _LOCK = Sql(f"SELECT {_COLUMNS} FROM gm_schedule WHERE id = :schedule {{lock}}")
 _LOCK_NAMED = Sql(f"SELECT {_COLUMNS} FROM gm_schedule WHERE name = :name {{lock}}")
 _NEXT = Sql("SELECT {now} AS at, (SELECT min(due_at) FROM gm_schedule WHERE due_at IS NOT NULL) AS due")
-_DUE = Sql("SELECT id, name, spec FROM gm_schedule WHERE due_at <= {now} ORDER BY due_at, id")
+_DUE = Sql("SELECT id, name, spec, {now} - due_at AS late FROM gm_schedule WHERE due_at <= {now} ORDER BY due_at, id")
 _COMING = Sql("SELECT id, name, spec, fire_at FROM gm_schedule WHERE due_at > {now} ORDER BY id")
 _ADD = Sql(
     "INSERT INTO gm_schedule (name, spec, declared, fire_at, due_at, created_at)"
@@ -120,7 +120,7 @@ def next_due(tx: Tx) -> tuple[int, int | None]:
 
 
 def due(tx: Tx) -> list[Any]:
-    """(id, name, spec) of what is due, the oldest first."""
+    """(id, name, spec, for how long) of what is due, the oldest first."""
     return tx.all(_DUE)
 
 

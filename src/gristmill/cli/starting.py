@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gristmill.model import Run
 
 ARGS = click.option("--arg", "args", multiple=True, metavar="NAME=VALUE", help="An argument: JSON, else text. Repeat it.")
-_once = click.option("--once", metavar="KEY", help="Only if nobody did with this key within a week.")
+_once = click.option("--once", metavar="KEY", help="Once for this key within a week.")
 PRIORITY_OPTION = click.option("--priority", type=PRIORITY, metavar="high|normal|low", default="normal")
 _needs = click.option("--needs", multiple=True, metavar="LABEL", help="Only workers with this label, beside its own needs.")
 
@@ -60,7 +60,7 @@ def start(
 ) -> int:
     """Start a run of PIPELINE for SUBJECT; print its id.
 
-    Stages left out by --from-stage or --only stand for the subject's last good run.
+    Stages that are left out stand for the subject's last good run.
     """
     app = place.registry()
     values = run_arguments(args, app.pipeline(pipeline))

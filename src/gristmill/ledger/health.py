@@ -232,7 +232,7 @@ def _files(ledger: Ledger) -> Iterator[Diagnosis]:
     """Everyone who writes needs the folder and all files beside the database."""
     path = ledger.path
     wrong = [path.parent] if not os.access(path.parent, os.W_OK | os.X_OK) else []
-    beside = [path, *(Path(f"{path}-{end}") for end in ("wal", "shm", "gate", "turn", "bells"))]
+    beside = [path, *(Path(f"{path}-{end}") for end in ("wal", "shm", "gate", "turn", "bells", "reconcile", "schedules"))]
     wrong += [file for file in beside if file.exists() and not os.access(file, os.R_OK | os.W_OK)]
     if wrong:
         names = [str(file) for file in wrong]

@@ -86,7 +86,7 @@ def _new_run(pipeline: str, subject: str, args: str, priority: int, stages: list
 
 
 def _wanted(pipeline: str, args: str, priority: int, stages: list[list[Any]], stalest: list[Any], gap: Any) -> stale.Wanted:
-    return stale.Wanted(pipeline, args, priority, _plan(stages), Stalest._make(stalest), gap)
+    return stale.Wanted(pipeline, args, priority, lambda tx, subject: _plan(stages), Stalest._make(stalest), gap)
 
 
 def _wants(queue: int) -> list[Want]:

@@ -413,7 +413,10 @@ def _due(play: Play, verb: str, what: str, **options: Any) -> Scene:
     play.mill.add_schedule(schedule)
     play.clock.advance(120)
     number = play.value("SELECT id FROM gm_schedule")
-    return Scene(verb, {"number": number, "spec": schedule.spec, what: play.mill._prepare(schedule)})
+    starts: Any = play.mill._prepare(schedule)
+    if schedule.stalest is not None:
+        starts = starts._replace(plan=play.mill._plan(play.mill.registry.pipeline("one")))
+    return Scene(verb, {"number": number, "spec": schedule.spec, what: starts})
 
 
 def a_fire_time_of_a_job(play: Play) -> Scene:

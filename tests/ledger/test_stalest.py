@@ -12,6 +12,7 @@ from gristmill.errors import Invalid
 from gristmill.ledger import stale
 from gristmill.ledger.finish import Verdict
 from gristmill.ledger.store import Tx
+from gristmill.limit import Limit
 from gristmill.schedule import Schedule, Stalest
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, plan, step
@@ -153,6 +154,19 @@ def test_many_that_run_do_not_stand_in_the_way(site: Play, monkeypatch: pytest.M
         site.mill.start("site", f"a{n:02}")
     assert next_of(site) == ["b"]
     assert site.value("SELECT count(*) FROM gm_subject WHERE chosen_at > 0") == 11  # ten, and the one that was chosen
+
+
+def test_limits_by_subject_are_kept_to(opened: Open) -> None:
+    play = opened(plan("site", work=step(limit=Limit("who", per="subject", at_once=1))))
+    subjects(play, "a", "b")
+    assert next_of(play) == ["a"]
+    play.mill.add_schedule(sweep())
+    play.mill.add_schedule(Schedule("one", cron="* * * * *", pipeline="site", subject="c"))
+    play.clock.advance(60)
+    play.mill.scheduler().run()
+    assert sorted(run.subject for run in play.mill.runs()) == ["a", "b", "c"]
+    assert play.value("SELECT count(DISTINCT limit_id) FROM gm_stage") == 3
+    play.drain()
 
 
 # ---- nobody twice

@@ -7,7 +7,7 @@ that are chosen move back in it at once, and so do those that are found running.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from gristmill.ledger import start
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
     pipeline: str
     args: str
     priority: int
-    plan: Sequence[PlannedStage]
+    plan: Callable[[Tx, str], Sequence[PlannedStage]]  # of a subject
     stalest: Stalest
     gap: int | None = None
 
@@ -70,7 +70,7 @@ def start_stalest(tx: Tx, wanted: Wanted) -> list[Chosen]:
     if mine:
         tx.run(_CHOOSE, ids=[subject.id for subject in mine])
     for subject in mine:
-        run = start.start_idle(tx, wanted.pipeline, subject.id, wanted.args, wanted.priority, wanted.plan)
+        run = start.start_idle(tx, wanted.pipeline, subject.id, wanted.args, wanted.priority, wanted.plan(tx, subject.name))
         if run is not None:
             chosen.append(Chosen(subject.name, run))
     return chosen

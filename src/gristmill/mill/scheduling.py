@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from gristmill import schedule as rules
 from gristmill.binding import encode
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from gristmill import scheduler as loops
     from gristmill.ledger import schedules, stale, start
     from gristmill.ledger.schedules import What
+    from gristmill.ledger.store import Tx
 else:
     (loops,) = lazy("gristmill", "scheduler")
     schedules, stale, start = lazy("gristmill.ledger", "schedules", "stale", "start")
@@ -124,16 +128,28 @@ class Scheduling(Asking):
         level = schedule.priority
         if schedule.task is not None:
             task = self._task(schedule.task)
-            text = encode(task.parameters.check(schedule.args), "the job's arguments")
-            return start.NewJob(*self._how(task, None, None, None), int(level), text)
+            checked = task.parameters.check(schedule.args)
+            job = start.NewJob(*self._how(task, None, None, None), int(level), encode(checked, "the job's arguments"))
+            return job._replace(limit_id=self._limits(task, [checked])[0])
         name = str(schedule.pipeline)
         if schedule.stalest is not None:
             return self._stalest(name, schedule.args, level, schedule.stalest)
         flow = self.registry.pipeline(name)
         text = encode(flow.check_args(schedule.args), "the run's arguments")
-        return schedules.NewRun(flow.name, str(schedule.subject), text, int(level), self._plan(flow))
+        plan = self._plan(flow, args={"subject": schedule.subject, **orjson.loads(text)})
+        return schedules.NewRun(flow.name, str(schedule.subject), text, int(level), plan)
 
     def _stalest(self, name: str, args: Mapping[str, Any], level: Priority, stalest: rules.Stalest) -> stale.Wanted:
         flow = self.registry.pipeline(name)
         text = encode(flow.check_args(args), "the run's arguments")
-        return stale.Wanted(flow.name, text, int(level), self._plan(flow), stalest)
+        given = orjson.loads(text)
+
+        def plan(tx: Tx, subject: str) -> list[start.PlannedStage]:
+            """Keys of limits may come from the subject, which is chosen in the transaction that starts its run."""
+            return self._plan(flow, do=partial(_within, tx), args={"subject": subject, **given})
+
+        return stale.Wanted(flow.name, text, int(level), plan, stalest)
+
+
+def _within(tx: Tx, verb: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    return verb(tx, *args, **options)

@@ -149,7 +149,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "fire_job": lambda do, number, spec, job: do(schedules.fire, number, spec, NewJob._make(job)),
     "fire_run": lambda do, number, spec, run: do(schedules.fire, number, spec, _new_run(*run)),
     "fire_stalest": lambda do, number, spec, wanted: do(schedules.fire, number, spec, _wanted(*wanted)),
-    "once": lambda do, job: do(once.once, "job solo:k", start.enqueue, NewJob._make(job)),
+    "once": lambda do, job: do(once.once, "job solo:k", start.enqueue, NewJob(*job)),
 }
 
 

@@ -435,7 +435,7 @@ def a_fire_time_of_the_stalest(play: Play) -> Scene:
 
 def something_done_once(play: Play) -> Scene:
     task, queue, pool = play.mill._how(play.mill._task(solo), None, None, None)
-    return Scene("once", {"job": [task, queue, pool, 1, "{}", None, None, None, None]})
+    return Scene("once", {"job": [task, queue, pool, 1, "{}"]})
 
 
 def crawled(play: Play) -> tuple[Any, list[Any]]:

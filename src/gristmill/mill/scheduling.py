@@ -143,6 +143,10 @@ class Scheduling(Asking):
         flow = self.registry.pipeline(name)
         text = encode(flow.check_args(args), "the run's arguments")
         given = orjson.loads(text)
+        for stage in flow.ordered():  # known before: the transaction should not have to wait for another
+            self._how(stage, None, None, None)
+            if stage.limit is not None:
+                self._limit_id(stage.limit)
 
         def plan(tx: Tx, subject: str) -> list[start.PlannedStage]:
             """Keys of limits may come from the subject, which is chosen in the transaction that starts its run."""

@@ -92,6 +92,32 @@ class Valkey:
             self._process = None
 
 
+class GivenServer(Valkey):
+    """One that is there already, whose database is emptied."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(Path())
+        self._url = url
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def flush(self) -> None:
+        with self.client as client:
+            client.flushdb()
+
+
+@contextlib.contextmanager
+def shared_valkey() -> Iterator[Valkey]:
+    """The one that GRISTMILL_TEST_REDIS_URL names, else one of our own."""
+    if given := os.environ.get(URL_VARIABLE):
+        yield GivenServer(given)
+        return
+    with running_valkey() as server:
+        yield server
+
+
 @contextlib.contextmanager
 def running_valkey(**options: Any) -> Iterator[Valkey]:
     with tempfile.TemporaryDirectory(prefix="gristmill-valkey-", ignore_cleanup_errors=True) as folder:
@@ -157,7 +183,3 @@ def _pass_on(context: Any, client: socket.socket, port: int) -> None:
                     if not (data := source.recv(65536)):
                         return
                     target.sendall(data)
-
-
-def given_url() -> str | None:
-    return os.environ.get(URL_VARIABLE)

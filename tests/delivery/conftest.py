@@ -10,7 +10,7 @@ import pytest
 
 from gristmill import Mill
 from gristmill.execution.load import load_sources
-from tests.valkey import Valkey, running_valkey
+from tests.valkey import Valkey, running_valkey, shared_valkey
 
 DELIVERIES = ("database", "redis", "rq", "arq")
 OnRedis = tuple(name for name in DELIVERIES if name != "database")
@@ -19,7 +19,7 @@ Opener = Callable[..., AbstractContextManager[Mill]]
 
 @pytest.fixture(scope="session")
 def session_valkey() -> Iterator[Valkey]:
-    with running_valkey() as server:
+    with shared_valkey() as server:
         yield server
 
 

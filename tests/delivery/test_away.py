@@ -7,12 +7,14 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from gristmill import Invalid, Mill
+from gristmill import Invalid, Mill, Unavailable
 from gristmill.cli.exits import run as command
 from gristmill.delivery.health import examine_delivery
 from gristmill.delivery.redis import RedisServer, shown
+from tests import servers
 from tests.apps import everyday
 from tests.delivery.conftest import OnRedis, Opener, opener
 from tests.valkey import Valkey, running_valkey, tls_in_front
@@ -87,6 +89,10 @@ def test_a_password_and_a_database_number(sqlite_url: str, delivery: str) -> Non
         with opener(sqlite_url, delivery, url)() as mill, working(mill, slots=1, poll=60.0, lease=600.0):
             all_end(mill, mill.enqueue(everyday.add, args={"a": 0}).id)
             all_end(mill, mill.enqueue(everyday.add, args={"a": 1}).id)
+            seen = [child.cmdline() for child in psutil.Process().children(recursive=True)]
+            ours = [" ".join(words) for words in seen if "gristmill.execution.child" in words]
+            assert ours
+            assert not any(SECRET in words for words in ours), "everybody can see command lines"
         assert set(server.client.info("keyspace")) <= {"db3"}
 
 
@@ -98,6 +104,16 @@ def test_tls(sqlite_url: str, delivery: str, own_valkey: Valkey) -> None:
         with opener(sqlite_url, delivery, url)() as mill, working(mill, slots=1, poll=60.0, lease=600.0):
             all_end(mill, mill.enqueue(everyday.add, args={"a": 0}).id)
             all_end(mill, mill.enqueue(everyday.add, args={"a": 1}).id)
+
+
+def test_tls_to_postgresql_is_asked_for_in_its_url(pg_url: str) -> None:
+    """The tests' own server has none: who insists is refused, not served in the clear."""
+    insisting = f"{pg_url}{'&' if '?' in pg_url else '?'}sslmode=require"
+    if servers.execute(pg_url, "SHOW ssl") == [("on",)]:
+        Mill.open(insisting).close()
+        return
+    with pytest.raises(Unavailable, match="SSL"):
+        Mill.open(insisting)
 
 
 # ---- what is said

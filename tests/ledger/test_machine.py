@@ -239,10 +239,14 @@ class LedgerMachine(RuleBasedStateMachine):
     def archive(self, undo: bool) -> None:
         self.play.mill.archive_jobs(older=0, undo=undo)
 
-    @rule()
-    def delete_jobs(self) -> None:
-        ended = {number for number, job in self.jobs.items() if on_its_own(job) and job.state in TERMINAL}
-        assert self.play.mill.delete_jobs(older=0).total == len(ended)
+    @rule(archived=st.booleans())
+    def delete_jobs(self, archived: bool) -> None:
+        ended = {
+            number
+            for number, job in self.jobs.items()
+            if on_its_own(job) and job.state in TERMINAL and (job.archived_at is not None) == archived
+        }
+        assert self.play.mill.delete_jobs(older=0, archived=archived).total == len(ended)
         self.removed_jobs |= ended
 
     @precondition(lambda self: self.runs)

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import orjson
@@ -105,16 +105,12 @@ class _Feeder:
 
     async def _end(self) -> None:
         """What is over is told Arq; for the rest there is no time."""
-        for task in self._workers.values():
-            task.cancel()
-        await asyncio.gather(*self._workers.values(), return_exceptions=True)
+        await _cancel(self._workers.values())
         self.bell.done([message.job for message in self.bell.held()])
         running = [task for worker in self._serving for task in worker.tasks.values()]
         if running:
             await asyncio.wait(running, timeout=_GOODBYE)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await _cancel(running)
 
     def _keep_books(self, loop: asyncio.AbstractEventLoop) -> None:
         """Tells Arq of messages that are over. In a thread: the worker's loop is not this one."""
@@ -125,6 +121,16 @@ class _Feeder:
                     loop.call_soon_threadsafe(message.over.set)
             if self._over and not back:
                 return
+            if not back and self.bell.closed.is_set():
+                time.sleep(_LOOK)  # nothing more is waited for
+
+
+async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Until they have ended: Arq takes a cancel that comes at the wrong moment for one of a job's, and goes on."""
+    while left := [task for task in tasks if not task.done()]:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=_LOOK)
 
 
 class _Message:

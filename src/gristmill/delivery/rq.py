@@ -119,6 +119,13 @@ class FeedingWorker(Worker):
 
     # ---- not in a process of its own
 
+    def _pubsub_exception_handler(self, exc: Exception, pubsub: Any, pubsub_thread: Any) -> None:
+        """RQ's thread that listens tries for ever, also for a worker that is gone."""
+        if self.over.is_set():
+            pubsub_thread.stop()
+        else:
+            super()._pubsub_exception_handler(exc, pubsub, pubsub_thread)
+
     def bootstrap(self, *args: Any, **options: Any) -> None:
         self.register_birth()  # type: ignore[no-untyped-call]
         self.subscribe()  # type: ignore[no-untyped-call]

@@ -57,7 +57,7 @@ def test_a_paused_queue_is_left_alone_until_it_is_resumed(waiting: Cli) -> None:
 
 
 def test_queue_set_changes_the_weight_and_makes_queues(waiting: Cli) -> None:
-    assert waiting.run("queue", "set", "mail", "--weight", "2.5").out == "queue mail has weight 2.5\n"
+    assert waiting.run("queue", "set", "mail", "--weight", "2.5").out == "queue mail has weight 2.5, no limit\n"
     assert waiting.call("queue", "set", "extra", "--create").code == 0
     weights = {queue["name"]: queue["weight"] for queue in waiting.call("queue", "list", "--json").json}
     assert (weights["mail"], weights["extra"]) == (2.5, 1.0)

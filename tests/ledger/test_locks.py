@@ -545,16 +545,17 @@ def test_a_lock_that_is_just_given_back_does_not_look_lost(play: Play, made: Mad
 
 
 def test_a_task_that_somebody_else_cancels_too_gives_its_lock_back(play: Play, made: Made) -> None:
-    async def lose() -> None:
+    async def lose(inside: asyncio.Event) -> None:
         async with made(job=1) as lock:
             lock._lost = lock._loss()
+            inside.set()
             lock._cancel()
             await asyncio.sleep(60)
 
     async def main() -> None:
-        task = asyncio.create_task(lose())
-        while not held(play):
-            await asyncio.sleep(0.001)
+        inside = asyncio.Event()
+        task = asyncio.create_task(lose(inside))
+        await inside.wait()
         task.cancel()
         with pytest.raises((asyncio.CancelledError, LockLost)):
             await task

@@ -237,5 +237,6 @@ def test_bad_input_is_one_clear_line_and_nothing_half_done(opened: Open) -> None
     assert {table for table in rows if rows[table]} <= {
         "gm_ledger",
         "gm_queue",
+        "gm_ringer",
         "gm_task",
     }  # names, made on first use; no work

@@ -32,6 +32,7 @@ log = logging.getLogger("gristmill.delivery")
 TASK = "gristmill.delivery.rq.run"
 _SUFFIX = {Priority.HIGH: ":high", Priority.NORMAL: "", Priority.LOW: ":low"}
 _LISTEN = 1  # seconds that it waits for a message before it looks around
+_GOODBYE = 3.0  # seconds for RQ to take note of what is over, at the end
 _TTL = 120  # seconds after which RQ forgets a job, or a worker, that gave no sign of life
 _BEAT = 20.0
 
@@ -83,16 +84,18 @@ class RqBroker:
 
     def feed(self, bell: BrokerBell) -> None:
         client = bell.server.connect(None)
+        worker = FeedingWorker(bell, client)
+        books = threading.Thread(target=worker.keep_books, name="gristmill-rq-books", daemon=True)
+        books.start()
         try:
-            worker = FeedingWorker(bell, client)
-            with contextlib.ExitStack() as stack:
-                stack.callback(worker.over.set)
-                threading.Thread(target=worker.keep_books, name="gristmill-rq-books", daemon=True).start()
-                worker.work()
-            if worker.lost is not None:
-                raise worker.lost
+            worker.work()
         finally:
-            client.close()
+            worker.over.set()
+            books.join(_GOODBYE)
+            if not books.is_alive():  # else it still has something to tell RQ, over this connection
+                client.close()
+        if worker.lost is not None:
+            raise worker.lost
 
 
 class _Message:

@@ -41,7 +41,7 @@ def test_six_workers_never_run_a_third_of_a_key(database_url: str, folder: Path,
         eventually(lambda: not mill.jobs(state="in_progress", limit=1))
         times = intervals(folder)
         assert sum(map(len, times.values())) >= 430
-        assert max(map(most_at_once, times.values())) == 2
+        assert max(map(most_at_once, times.values())) <= 2
         invariants.check(mill.ledger)
 
 

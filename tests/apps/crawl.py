@@ -20,9 +20,14 @@ def write_down(folder: str, line: str) -> None:
 
 
 @task(limit=HOST, retries=3)
-def fetch(ctx: Any, host: str, folder: str, seconds: float = 0.0, fails: bool = False) -> None:
+def fetch(ctx: Any, host: str, folder: str, seconds: float = 0.0, fails: bool = False, meets: int = 0) -> None:
     began = time.monotonic_ns()
     time.sleep(seconds)
+    if meets:  # so many of its host must be at work at once
+        (Path(folder) / f"{host} {ctx.job}").touch()
+        until = time.monotonic() + 20
+        while len(list(Path(folder).glob(f"{host} *"))) < meets and time.monotonic() < until:
+            time.sleep(0.01)
     write_down(folder, f"{host} {began} {time.monotonic_ns()} {ctx.attempt}")
     if fails and ctx.attempt == 1:
         raise ConnectionError("no answer")

@@ -211,7 +211,7 @@ def test_a_writer_among_busy_others_gets_its_turn(sqlite_url: str) -> None:
         thread.join()
     ledger.close()
     assert sorted(waited)[len(waited) // 2] <= 12
-    assert sorted(waited)[-4] <= 200  # a busy machine may hold this thread up on its way to the gate
+    assert max(waited) <= 200
 
 
 def others_since(tx: Tx, written: list[int], asked: int) -> int:

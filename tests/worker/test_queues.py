@@ -129,7 +129,7 @@ def test_a_pause_holds_for_jobs_that_are_queued_already(mill: Mill, folder: Path
     with working(mill, slots=1, prefetch=0, batch=1, poll=0.1):
         eventually(lambda: lines(folder / "done"))
         mill.pause("default")
-        eventually(lambda: not mill.jobs(state="in_progress"))
+        eventually(lambda: not mill.jobs(state="in_progress"), within=5)
         standing = len(lines(folder / "done"))
         other = mill.enqueue(everyday.unspent_once, args={"pause": 0})
         all_end(mill, other.id)

@@ -22,7 +22,7 @@ def test_a_worker_finds_out_within_a_heartbeat_and_begins_anew(mill: Mill, log: 
         eventually(lambda: len(lines(folder / "started")) == 2)
         running = pids_of(folder / "started")
         backups.restore(url, file, by="me", force=True)
-        eventually(lambda: not any(map(is_running, running)), "its jobs are killed")
+        eventually(lambda: not any(map(is_running, running)), "its jobs are killed", within=10)
         eventually(lambda: len(lines(folder / "started")) == 3, "what the backup knew is run again")
         (after,) = mill.workers()
         assert (after.pid, after.pid == before.pid, after.id > before.id) == (worker.pid, True, True)

@@ -47,7 +47,6 @@ class TestRun:
 
 RUN = pytest.StashKey[TestRun]()
 LEFT_OUT = pytest.StashKey[int]()
-SLOW = pytest.StashKey[int]()
 
 
 # ---- one run, many processes -------------------------------------------------------------------------------------
@@ -58,7 +57,7 @@ def is_worker(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[LEFT_OUT] = config.stash[SLOW] = 0
+    config.stash[LEFT_OUT] = 0
     if is_worker(config):
         directory, owner, prefix = config.workerinput["gristmill_run"]  # type: ignore[attr-defined]
         config.stash[RUN] = TestRun(Path(directory), owner, prefix)
@@ -88,56 +87,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         help="leave out the tests that need it; the summary says how many (pg: PostgreSQL)",
     )
-    parser.addoption("--brokers", action="store_true", help="also the slow tests with RQ's and Arq's own workers")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if PG_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("pg")
-        if is_slow(item):
-            item.add_marker("brokers")
     if "pg" in config.getoption("--without"):
-        config.stash[LEFT_OUT] = leave_out(config, items, "pg")
-    if not config.getoption("--brokers"):
-        config.stash[SLOW] = leave_out(config, items, "brokers")
-
-
-def is_slow(item: pytest.Item) -> bool:
-    """Where RQ's or Arq's own worker runs, or Redis comes and goes."""
-    if item.path.parent.name != "delivery":
-        return False
-    delivery = getattr(item, "callspec", None) and item.callspec.params.get("delivery")  # type: ignore[attr-defined]
-    return delivery in ("rq", "arq") or item.path.stem in ("test_rq", "test_brokers", "test_faulty", "test_away")
-
-
-def leave_out(config: pytest.Config, items: list[pytest.Item], marker: str) -> int:
-    left_out = [item for item in items if item.get_closest_marker(marker)]
-    items[:] = [item for item in items if not item.get_closest_marker(marker)]
-    config.hook.pytest_deselected(items=left_out)
-    return len(left_out)
+        left_out = [item for item in items if item.get_closest_marker("pg")]
+        items[:] = [item for item in items if not item.get_closest_marker("pg")]
+        config.hook.pytest_deselected(items=left_out)
+        config.stash[LEFT_OUT] = len(left_out)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if is_worker(session.config):
-        stash = session.config.stash
-        session.config.workeroutput["left_out"] = stash[LEFT_OUT], stash[SLOW]  # type: ignore[attr-defined]
+        session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Every worker collects, and leaves out, the same tests: not a sum."""
-    stash = node.config.stash
-    left_out, slow = getattr(node, "workeroutput", {}).get("left_out", (0, 0))
-    stash[LEFT_OUT], stash[SLOW] = max(stash[LEFT_OUT], left_out), max(stash[SLOW], slow)
+    left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
+    node.config.stash[LEFT_OUT] = max(node.config.stash[LEFT_OUT], left_out)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.getoption("--without"):
         terminalreporter.write_line(f"left out by --without=pg: {config.stash[LEFT_OUT]} tests", yellow=True)
-    if slow := config.stash[SLOW]:
-        said = f"left out: {slow} slow tests of deliveries by RQ and Arq, and of Redis that goes away (./run test --brokers)"
-        terminalreporter.write_line(said, yellow=True)
 
 
 # ---- databases ---------------------------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ def spread(values: list[float]) -> str:
 def fan(bases: Databases, kind: str, quick: bool) -> Iterator[Figure]:
     items = 10_000
     ratios = []
-    for _ in range(1 if quick else 3):
+    for _ in range(1 if quick else 9):  # a round takes a fifth of a second: one alone says little
         with bases.fresh(kind) as url:
             plain = drained(url, items)
         with bases.fresh(kind) as url, open_mill(url) as mill, warm_workers(mill, url):

@@ -115,6 +115,7 @@ class FeedingWorker(Worker):
     def __init__(self, bell: BrokerBell, client: Any) -> None:
         self.bell = bell
         self.over = threading.Event()
+        self._told = threading.Lock()  # what RQ is told of this worker is said by one thread at a time
         self.lost: Exception | None = None
         self._names = queue_names(bell.queues())
         name = f"gristmill-{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -198,10 +199,11 @@ class FeedingWorker(Worker):
             log.warning("RQ job %s in queue %s is not Gristmill's: it is left among RQ's failed jobs", job.id, queue.name)
             self.handle_job_failure(job, queue, exc_string="not a job of Gristmill")
             return
-        execution = self.prepare_execution(job)
-        self.execution = None
-        self.set_current_job_id(job.id)
-        self.bell.offer(number, _Message(job, execution))
+        with self._told:
+            execution = self.prepare_execution(job)
+            self.execution = None
+            self.set_current_job_id(job.id)
+            self.bell.offer(number, _Message(job, execution))
 
     def set_state(self, state: str, pipeline: Any = None) -> None:
         busy = state == WorkerStatus.IDLE and self.bell.held()
@@ -226,7 +228,7 @@ class FeedingWorker(Worker):
     def _forget(self, messages: Sequence[_Message]) -> None:
         if not messages:
             return
-        with self.connection.pipeline() as pipeline:
+        with self._told, self.connection.pipeline() as pipeline:
             for message in messages:
                 message.execution.delete(message.job, pipeline)
                 pipeline.delete(message.job.key)

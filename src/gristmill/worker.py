@@ -331,7 +331,7 @@ class Worker:
             return
         self._gathered_at = 0.0
         done = write(self.ledger, self.id, batch, wants, room, self._meet)
-        self.crew.room.turn_takes += 0.3 * (time.monotonic() - now - self.crew.room.turn_takes)
+        self.crew.room.learn_turn(time.monotonic() - now)
         self.crew.acknowledge(batch.emissions, done.refused_items)
         self._pending = later
         self.house.limits_in(now, done.due)
@@ -374,6 +374,7 @@ class Worker:
         self.crew.accept(taken.claim, len(taken.jobs))
         self._begun |= runs_of(taken.kinds)
         jobs = self._turn_away(taken)
+        self.crew.catch_up()
         self.crew.give(taken.claim, self.appetite.in_turn(jobs, taken.kinds), taken.kinds)
         for place in more - {ASYNC}:
             self.crew.grow(place)

@@ -205,6 +205,11 @@ class Crew:
 
     # ---- hearing
 
+    def catch_up(self) -> None:
+        """Hears what children did during the turn: who is through with his jobs gets more of the next ones."""
+        for child in [child for child in self.children if child.ready and child.held]:
+            self.hear(child)
+
     def hear(self, child: Child) -> None:
         for message in child.messages():
             match message:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -90,6 +90,11 @@ class Claimed(NamedTuple):
         return self.kind.task_id
 
 
+def claimed(rows: Iterable[tuple[Any, ...]]) -> list[Claimed]:
+    """Claimed._make of each, without a Python call for each."""
+    return list(map(tuple.__new__, repeat(Claimed), rows))
+
+
 class Taken(NamedTuple):
     """What a claim got, the number to give back when all of it is done, and the lanes that had no more."""
 
@@ -155,7 +160,7 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], st
     """The same for a caller that has locked the worker's row, and has perhaps `started` some new jobs."""
     left = dict(room)
     jobs: list[Claimed] = []
-    kinds: set[Kind] = {job.kind for job in started}
+    kinds: set[Kind] = {started[0].kind} if started else set()
     # New jobs that start at once are all of one line, and from the first want of their place.
     had = {_first(wants, started[0].kind.queue_id, started[0].kind.pool).place: len(started)} if started else {}
     empty: list[Lane] = []
@@ -238,8 +243,7 @@ def _sorted_out(rows: Sequence[tuple[Any, ...]], lane: Lane, kinds: set[Kind]) -
         for run, stage, parent, task, alone, unique, limited in set(shared)
     }
     kinds.update(known.values())
-    own = zip(*columns[:4], map(known.__getitem__, shared), strict=True)
-    return list(map(tuple.__new__, repeat(Claimed), own))  # Claimed._make, without a Python call for each
+    return claimed(zip(*columns[:4], map(known.__getitem__, shared), strict=True))
 
 
 def lanes_of(tx: Tx, jobs: Sequence[int]) -> list[Lane]:

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gristmill.ledger import flow, limits
 from gristmill.ledger.chores import NOT_EMITTED
-from gristmill.ledger.claim import Claimed, Kind, Origin
+from gristmill.ledger.claim import Claimed, Kind, Origin, claimed
 from gristmill.ledger.hold import hold
 from gristmill.ledger.sql import WAITING, Sql
 from gristmill.ledger.store import Tx
@@ -147,20 +147,24 @@ def add_items(
         elif _position(emission) > producer.emitted:  # else it is here already: its commit got no answer
             last[emission.job] = max(last.get(emission.job, 0), _position(emission))
             items = _with_paths(emission.items, producer)
-            if any(len(item[0]) > PATH_LIMIT // 4 and len(item[0].encode()) > PATH_LIMIT for item in items):
+            if _any_too_long([item[0] for item in items]):
                 refused[emission.job] = Refusal(f"an item's path is over {PATH_LIMIT} bytes; use shorter keys")
                 continue
             for to in targets.get(producer.stage_id, ()):
                 new = news.setdefault((producer.id, to.id), _news(emission.run, producer, to, runs[emission.run].priority))
-                mine = [item for item in items if item[2] is None or item[2] == to.name]
-                new.rows.extend([(item[0], item[1]) for item in mine])
+                new.rows.extend([(item[0], item[1]) for item in items if item[2] is None or item[2] == to.name])
                 if to.limit_id is not None:
-                    new.keys.extend(_limit_key(item, to.name) for item in mine)
+                    new.keys.extend(_limit_key(item, to.name) for item in items if item[2] is None or item[2] == to.name)
     _find_limits(tx, news.values())
     added = _add(tx, worker, list(news.values()), runs, careful, may_start)
     if last:
         tx.run(_EMITTED, f=sorted(last.items()))
     return Added(refused | added.refused, added.started)
+
+
+def _any_too_long(paths: Sequence[str]) -> bool:
+    longest = max(map(len, paths), default=0)
+    return longest > PATH_LIMIT // 4 and any(len(path.encode()) > PATH_LIMIT for path in paths)
 
 
 class _News(NamedTuple):
@@ -285,7 +289,7 @@ def _add_new(tx: Tx, worker: int, new: _News, start: int) -> list[Claimed]:
         raise SomeTwice from None
     origin = Origin(new.alike["run"], new.stage)
     kind = Kind(origin, new.alike["task"], False, None, False, new.alike["queue"], new.alike["pool"])
-    return [Claimed(number, 1, path, args, kind) for number, (path, args) in zip(ids, first, strict=True)]
+    return claimed([(number, 1, *row, kind) for number, row in zip(ids, first, strict=True)])
 
 
 def _new_ids(tx: Tx, most: int) -> Sequence[int]:

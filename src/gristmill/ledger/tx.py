@@ -10,12 +10,14 @@ import contextlib
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Connection, exc, text
 
 from gristmill.ledger.sql import Sql
 
+_TOGETHER = 50  # rows of one INSERT
 DELAYED = -1  # rung instead of a queue's number: the time of the next delayed job may have changed
 
 
@@ -105,11 +107,19 @@ class Tx:
         names = ", ".join([*alike, *columns])
         values = [str(int(value)) for value in alike.values()]
         if self.dialect == "sqlite":
-            places = ", ".join([*values, *"?" * len(columns)])
-            self.run_many(f"INSERT INTO {table} ({names}) VALUES ({places})", rows)
+            self._insert(f"INSERT INTO {table} ({names})", ", ".join(values), len(columns), rows)
         else:
             lines = ["\t".join((*values, *map(_copied, row))) for row in rows]
             self._drive(self._copy, f"COPY {table} ({names}) FROM STDIN", "\n".join(lines))
+
+    def _insert(self, into: str, alike: str, columns: int, rows: Sequence[Sequence[str | int | None]]) -> None:
+        """SQLite: to begin and end a statement costs as much as its row, so most share one with others."""
+        row = f"({', '.join('?' * columns)})"
+        named = ", ".join(f"column{n}" for n in range(1, columns + 1))
+        many = f"{into} SELECT {alike}, {named} FROM (VALUES {', '.join([row] * _TOGETHER)})"
+        whole = len(rows) - len(rows) % _TOGETHER
+        self.run_many(many, [list(chain.from_iterable(rows[n : n + _TOGETHER])) for n in range(0, whole, _TOGETHER)])
+        self.run_many(f"{into} SELECT {alike}, {named} FROM (VALUES {row})", rows[whole:])
 
     def add_stream(self, table: str, columns: str, rows: Iterable[Sequence[Any]]) -> None:
         """PostgreSQL: adds rows as they come, in constant memory."""

@@ -82,12 +82,16 @@ def worker(url: str, until: str = "idle", slots: int = 2) -> subprocess.Popen[by
 
 _SPAN = Sql("SELECT count(*), max(finished_at) - min(started_at) FROM gm_job WHERE state = 2 AND id > :after")
 _LAST = Sql("SELECT coalesce(max(id), 0) FROM gm_job")
-_WAITING = Sql("SELECT count(*) FROM (SELECT 1 FROM gm_job WHERE ready IS NOT NULL LIMIT 1) AS w")
+_WAITING = Sql(
+    "SELECT count(*) FROM (SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id IN (SELECT id FROM gm_queue) LIMIT 1) w"
+)
+_HELD = Sql("SELECT (SELECT count(*) FROM gm_claim) + (SELECT count(*) FROM gm_run WHERE finished_at IS NULL)")
 _LEFT = Sql("SELECT count(*) FROM gm_job WHERE state < 2")
 
 
 def ask(mill: Mill, sql: Sql, **values: int) -> Any:
     with mill.ledger.reading() as tx:
+        tx.by_key()
         return tx.one(sql, **values)
 
 
@@ -114,7 +118,7 @@ def warm_workers(mill: Mill, url: str, count: int = 1, slots: int = 2) -> Iterat
 
 def wait_until_done(mill: Mill) -> None:
     """Looks seldom and cheaply, since it takes time from what is measured."""
-    while ask(mill, _WAITING)[0] or ask(mill, _LEFT)[0]:
+    while ask(mill, _WAITING)[0] or ask(mill, _HELD)[0] or ask(mill, _LEFT)[0]:
         time.sleep(0.2)
 
 

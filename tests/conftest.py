@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -57,6 +58,8 @@ def is_worker(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as it is for a shell's background job, and for what that starts
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[LEFT_OUT] = 0
     if is_worker(config):
         directory, owner, prefix = config.workerinput["gristmill_run"]  # type: ignore[attr-defined]
@@ -173,9 +176,23 @@ def fresh_pg_url(pg_server_url: str, pg_template: str, test_run: TestRun) -> Ite
     servers.drop_database(url)
 
 
+@pytest.fixture(scope="session")
+def swept_database(pg_server_url: str, pg_template: str, test_run: TestRun) -> Iterator[servers.SweptDatabase]:
+    from gristmill.ledger.schema import metadata
+
+    def make() -> str:
+        return servers.create_database(pg_server_url, template=pg_template, prefix=test_run.database_prefix)
+
+    tables = [table.name for table in reversed(metadata.sorted_tables) if table.name != "gm_ledger"]
+    swept = servers.SweptDatabase(make, tables)
+    yield swept
+    swept.drop()
+
+
 @pytest.fixture
-def pg_url(fresh_pg_url: str) -> str:
-    return fresh_pg_url
+def pg_url(swept_database: servers.SweptDatabase) -> str:
+    """A PostgreSQL database with the schema in it and nothing else."""
+    return swept_database.fresh()
 
 
 @pytest.fixture

@@ -27,10 +27,6 @@ from tests.ledger.play import Play
 Open = Callable[..., Play]
 
 EMPTY = ";".join(f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables) if table.name != "gm_ledger")
-_END_OTHERS = (
-    "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-)
 
 
 # Emptying the ledger is no verb: under a worker's role it is done as the owner.
@@ -78,7 +74,7 @@ def pg_broom(shared_pg_url: str) -> Iterator[psycopg.Connection]:
 @pytest.fixture
 def owner_pg_url(shared_pg_url: str, pg_broom: psycopg.Connection) -> str:
     """For tests that change the schema."""
-    pg_broom.execute(_END_OTHERS)
+    pg_broom.execute(servers.END_OTHERS)
     if pg_broom.execute("SELECT 1 FROM gm_subject OFFSET 1000 LIMIT 1").fetchone():
         pg_broom.execute("TRUNCATE gm_subject CASCADE")  # row by row, each with its checks, would take minutes
     pg_broom.execute(EMPTY)

@@ -179,7 +179,7 @@ class _Again:
 
     def __init__(self, tx: Tx, chosen: Chosen) -> None:
         self.tx = tx
-        self.flow = flow.Flow(tx, chosen.run)
+        self.flow = flow.Flow.of(tx, chosen.run)
         self.todo: dict[int, str] = {}  # what is chosen, by stage
         for stage in self.flow.stages.values():
             if stage["name"] in chosen.items:
@@ -285,7 +285,7 @@ def carry_on(tx: Tx, run: int) -> bool:
     row = flow.lock_runs(tx, [run]).get(run)
     if row is None or row.state not in ACTIVE_RUN or row.stop is not None:
         return False
-    under_way = flow.Flow(tx, run)
+    under_way = flow.Flow.of(tx, run)
     for stage in under_way.stages.values():
         if under_way.go_on(stage):
             if stage["waiting_for"] == 0:

@@ -182,6 +182,14 @@ class _News(NamedTuple):
     def stage(self) -> int:
         return self.alike["stage"]
 
+    @property
+    def line(self) -> tuple[int, int]:
+        return self.alike["queue"], self.alike["pool"]
+
+    def without(self, number: int) -> _News:
+        """The same without the first so many rows."""
+        return self._replace(rows=self.rows[number:]) if number else self
+
     def with_limits(self) -> list[tuple[str, str | None, int | None]]:
         if self.rule is None:
             return [(path, args, None) for path, args in self.rows]
@@ -238,17 +246,22 @@ _MANY = 20  # items of one producer that are worth a statement of their own
 def _add(tx: Tx, worker: int, news: Sequence[_News], runs: flow.LockedRuns, careful: bool, may_start: MayStart) -> Added:
     started: list[Claimed] = []
     grown: Counter[int] = Counter()  # items added, by stage
+    certain: list[_News] = []  # cannot be there already: a third of the cost
     doubtful: list[_News] = []  # some of these may be there already
     added: set[tuple[str, int]] = set()
     for new in news:
         if len(new.rows) >= _MANY and new.first and not careful:
             waits = bool(started) or new.rule is not None
-            started += _add_new(tx, worker, new, 0 if waits else may_start(new.alike["queue"], new.alike["pool"]))
+            now = 0 if waits else may_start(*new.line)
+            started += _start(tx, worker, new, now) if now else ()
             grown[new.stage] += len(new.rows)
+            certain.append(new.without(now))
             continue
         doubtful.append(new)
         if len(new.rows) >= _MANY:
             added.update(tx.tuples(_ADD_ALIKE, f=new.with_limits(), **new.alike))
+    _line_up(tx, [new for new in certain if new.rule is None], ("key", "args"))
+    _line_up(tx, [new for new in certain if new.rule is not None], ("key", "args", "limit_id"))
     few = [(*row, *new.alike.values()) for new in doubtful if len(new.rows) < _MANY for row in new.with_limits()]
     if few:
         added.update(tx.tuples(_ADD_ANY, f=few))
@@ -266,30 +279,41 @@ _NAMES = {"run": "run_id", "stage": "stage_id", "parent": "parent_id", "number":
 _NAMES |= {"queue": "queue_id", "pool": "pool", "urgency": "priority"}
 
 
-def _add_new(tx: Tx, worker: int, new: _News, start: int) -> list[Claimed]:
-    """Items that cannot be there already: a third of the cost. The first so many start here and now.
+def _start(tx: Tx, worker: int, new: _News, number: int) -> list[Claimed]:
+    """The first so many start here and now: that spares a job its place in the line, and the claim."""
+    _, now = tx.one(_HERE_AND_NOW)
+    first = new.rows[:number]
+    ids = _new_ids(tx, len(first))
+    held = {"state": State.IN_PROGRESS, "worker_id": worker, "attempt": 1, "started_at": now, "created_at": now}
+    alike = {_NAMES[name]: value for name, value in new.alike.items()} | held
+    _add_certain(tx, alike, ("id", "key", "args"), [(number, *row) for number, row in zip(ids, first, strict=True)])
+    kind = Kind(Origin(new.alike["run"], new.stage), new.alike["task"], False, None, False, *new.line)
+    return claimed([(number, 1, *row, kind) for number, row in zip(ids, first, strict=True)])
 
-    The others stand in line as they were written. To start at once spares a job its place in the line, and the claim.
-    """
+
+def _line_up(tx: Tx, news: Sequence[_News], columns: Sequence[str]) -> None:
+    """The others stand in line as they were written, or wait for their limit; all in one statement."""
+    if not any(new.rows for new in news):
+        return
     line, now = tx.one(_HERE_AND_NOW)
-    alike = {_NAMES[name]: value for name, value in new.alike.items()} | {"created_at": now}
-    held = {"state": State.IN_PROGRESS, "worker_id": worker, "attempt": 1, "started_at": now}
-    first, others = new.rows[:start], new.rows[start:]
-    ids = _new_ids(tx, len(first)) if first else []
+    limited = "limit_id" in columns
+    shared = dict(set.intersection(*(set(new.alike.items()) for new in news)))
+    own = [name for name in news[0].alike if name not in shared]
+    rows: list[tuple[Any, ...]] = []
+    for new in news:
+        values = tuple(new.alike[name] for name in own)
+        of_new: Sequence[tuple[Any, ...]] = new.with_limits() if limited else new.rows
+        rows += [(*values, *row) for row in of_new] if own else of_new
+    alike = {_NAMES[name]: value for name, value in shared.items()} | {"state": State.QUEUED, "created_at": now}
+    alike |= {"run_at": WAITING} if limited else {"ready": line}
+    _add_certain(tx, alike, [*(_NAMES[name] for name in own), *columns], rows)
+
+
+def _add_certain(tx: Tx, alike: Mapping[str, int], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
     try:
-        if first:
-            rows = [(number, *row) for number, row in zip(ids, first, strict=True)]
-            tx.add_alike("gm_job", alike | held, ("id", "key", "args"), rows)
-        if new.rule is not None:
-            waits = {"state": State.QUEUED, "run_at": WAITING}
-            tx.add_alike("gm_job", alike | waits, ("key", "args", "limit_id"), new.with_limits())
-        elif others:
-            tx.add_alike("gm_job", alike | {"state": State.QUEUED, "ready": line}, ("key", "args"), others)
+        tx.add_alike("gm_job", alike, columns, rows)
     except IntegrityError:
         raise SomeTwice from None
-    origin = Origin(new.alike["run"], new.stage)
-    kind = Kind(origin, new.alike["task"], False, None, False, new.alike["queue"], new.alike["pool"])
-    return claimed([(number, 1, *row, kind) for number, row in zip(ids, first, strict=True)])
 
 
 def _new_ids(tx: Tx, most: int) -> Sequence[int]:

@@ -19,6 +19,7 @@ from gristmill.ledger.moment import Ended, moment
 from gristmill.ledger.read import LAST_WHOLE_RUN
 from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
+from gristmill.ledger.steps import Steps
 from gristmill.ledger.store import Tx
 from gristmill.need import Need
 from gristmill.states import TERMINAL, StageState, State
@@ -34,11 +35,11 @@ _COUNT = Sql(
     " FROM {rows f: stage bigint, done int, partly int, bad int, passed int, dropped int} WHERE gm_stage.id = f.stage"
     " RETURNING run_id, state, total - completed - failed - skipped - cancelled"
 )
-_STAGES = Sql(f"SELECT {columns(schema.stage)} FROM gm_stage WHERE run_id = :run ORDER BY position")
+_STAGES = Sql(f"SELECT {columns(schema.stage)} FROM gm_stage WHERE run_id {{in runs}} ORDER BY run_id, position")
 _EDGES = Sql(
-    "SELECT e.upstream_id, e.downstream_id FROM gm_edge e JOIN gm_stage s ON s.id = e.upstream_id WHERE s.run_id = :run"
+    "SELECT s.run_id, e.upstream_id, e.downstream_id FROM gm_edge e JOIN gm_stage s ON s.id = e.upstream_id"
+    " WHERE s.run_id {in runs}"
 )
-_OPEN = Sql("UPDATE gm_stage SET state = :state, opened_at = {now}, total = total + :items WHERE id = :stage")
 _COUNTERS = Sql(
     "UPDATE gm_stage SET total = :total, completed = :completed, with_errors = :with_errors, failed = :failed,"
     " skipped = :skipped, cancelled = :cancelled WHERE id = :stage"
@@ -53,26 +54,11 @@ _BEGUN = Sql(
     f"UPDATE gm_run SET state = {State.IN_PROGRESS:d}, started_at = {{now}} WHERE id = :run AND state = {State.QUEUED:d}"
 )
 _TAKEN = Sql("UPDATE gm_stage SET source_id = :source WHERE id = :stage")
-_SEAL = Sql("UPDATE gm_stage SET state = :state WHERE id = :stage")
 _WAIT_FOR = Sql("UPDATE gm_stage SET waiting_for = :left WHERE id = :stage")
-_LOWER = Sql("UPDATE gm_stage SET waiting_for = waiting_for - 1 WHERE id = :stage")
-_CLOSE = Sql("UPDATE gm_stage SET state = :state, outcome = :outcome, closed_at = {now} WHERE id = :stage")
-_ADD_JOB = Sql(
-    "INSERT INTO gm_job (run_id, stage_id, key, task_id, queue_id, pool, priority, state, ready, run_at,"
-    f" created_at, limit_id) SELECT CAST(:run AS bigint), CAST(:stage AS bigint), '', :task, :queue, :pool, :priority,"
-    f" {State.QUEUED:d}, CASE WHEN f.lim IS NULL THEN {{next}} END, CASE WHEN f.lim IS NOT NULL THEN {{waiting}} END,"
-    " {now}, f.lim FROM {rows f: lim int} WHERE true"
-)
 _ERROR = Sql("SELECT error FROM gm_job WHERE stage_id = :stage")
 _STOP = Sql(
     "UPDATE gm_run SET stop = :stop, stop_by = :by, reason = :reason, error = :error WHERE id = :run AND stop IS NULL"
 )
-_END = Sql("UPDATE gm_run SET state = :state, error = :error, finished_at = {now} WHERE id = :run")
-_LAST_RUN = "UPDATE gm_subject SET last_run_id = r.id, last_state = r.state, last_run_at = r.finished_at%s"
-_OF_RUN = " FROM gm_run r WHERE r.id = :run AND gm_subject.id = r.subject_id"
-_LAST_GOOD_RUN = Sql(_LAST_RUN % ", last_good_run_id = r.id, last_good_at = r.finished_at" + _OF_RUN)
-_LAST_BAD_RUN = Sql(_LAST_RUN % "" + _OF_RUN)
-_WAITING = Sql(f"SELECT id FROM gm_run WHERE subject_id = :subject AND state = {State.WAITING:d} {{lock}}")
 _ACTIVATE = Sql(f"UPDATE gm_run SET state = {State.QUEUED:d} WHERE id = :run")
 
 
@@ -113,8 +99,8 @@ def tally(tx: Tx, changes: Mapping[Change, int]) -> None:
         for stage, c in sorted(counts.items())
     ]
     full = {run for run, state, left in tx.all(_COUNT, f=rows) if state == StageState.SEALED and left == 0}
-    for run in sorted(full):
-        advance(tx, run)
+    if full:
+        advance(tx, full)
 
 
 def over(tx: Tx, ended: Iterable[Sequence[Any]]) -> None:
@@ -127,14 +113,14 @@ def over(tx: Tx, ended: Iterable[Sequence[Any]]) -> None:
 def renew(tx: Tx, run: Any, items: Sequence[tuple[Any, str | None]]) -> None:
     """Queues items (their rows, their arguments now) of a locked run again. Their stages are open: nothing closes."""
     chores.renew(tx, run.epoch, run.priority, [(row.id, args) for row, args in items])
-    flow = Flow(tx, run.id)
+    flow = Flow.of(tx, run.id)
     for stage in {row.stage_id for row, _ in items}:
         flow.recount(flow.stages[stage], Counter(row.state for row, _ in items if row.stage_id == stage))
 
 
 def begin(tx: Tx, run: int) -> None:
     """Opens the stages that wait for nothing, or only for items of an earlier run. Refuses if there is no such run."""
-    flow = Flow(tx, run)
+    flow = Flow.of(tx, run)
     if any(is_taken(stage) for stage in flow.stages.values()):
         flow.stand_on_last_good_run()
     for stage in flow.stages.values():
@@ -146,9 +132,12 @@ def begin(tx: Tx, run: int) -> None:
     flow.settle()
 
 
-def advance(tx: Tx, run: int) -> None:
-    """Closes what is full, starts what waited for it, and ends the run after its last stage."""
-    Flow(tx, run).settle()
+def advance(tx: Tx, runs: Iterable[int]) -> None:
+    """Closes what is full, starts what waited for it, and ends each run after its last stage."""
+    steps = Steps(tx)
+    for flow in _read(tx, runs, steps):
+        flow.settle()
+    _write(tx, steps)
 
 
 def activate(tx: Tx, run: int) -> None:
@@ -162,30 +151,57 @@ def activate(tx: Tx, run: int) -> None:
 
 def add_job(tx: Tx, run: int, stage: int) -> None:
     """The one job of a plain stage, whose row is gone."""
-    flow = Flow(tx, run)
+    flow = Flow.of(tx, run)
     flow.add_job(flow.stages[stage])
 
 
 def resume(tx: Tx, run: int) -> None:
     """The same for a run that something else than a verb has changed: nothing is taken for granted but the rows' states."""
-    Flow(tx, run).resume()
+    Flow.of(tx, run).resume()
 
 
 def stop(tx: Tx, run: int, target: State, *, by: str, reason: str | None = None, error: str | None = None) -> None:
     """Flags a run to end in `target`. Nothing of it starts any more; the sweep ends the jobs that it has."""
-    Flow(tx, run).stop(target, by=by, reason=reason, error=error)
+    Flow.of(tx, run).stop(target, by=by, reason=reason, error=error)
+
+
+def _read(tx: Tx, runs: Iterable[int], steps: Steps | None = None) -> list[Flow]:
+    locked = lock_runs(tx, runs)
+    flows = {number: Flow(tx, row._asdict(), steps) for number, row in locked.items()}
+    for row in tx.all(_STAGES, runs=list(locked)):
+        flows[row.run_id].stages[row.id] = row._asdict()
+    for flow in flows.values():
+        flow.after.update({stage: [] for stage in flow.stages})
+    for run, upstream, downstream in tx.tuples(_EDGES, runs=list(locked)):
+        flows[run].after[upstream].append(downstream)
+    return list(flows.values())
+
+
+def _write(tx: Tx, steps: Steps) -> None:
+    for run in steps.write():
+        activate(tx, run)
 
 
 class Flow:
-    """A locked run with its few stages in memory; every change goes to the rows at once."""
+    """A locked run with its few stages in memory. Every change goes to the rows at once, or with others as `steps`."""
 
-    def __init__(self, tx: Tx, run: int) -> None:
+    def __init__(self, tx: Tx, run: dict[str, Any], steps: Steps | None = None) -> None:
         self.tx = tx
-        self.run: dict[str, Any] = lock_runs(tx, [run])[run]._asdict()
-        self.stages: dict[int, dict[str, Any]] = {row.id: row._asdict() for row in tx.all(_STAGES, run=run)}
-        self.after: dict[int, list[int]] = {stage: [] for stage in self.stages}
-        for upstream, downstream in tx.all(_EDGES, run=run):
-            self.after[upstream].append(downstream)
+        self.run = run
+        self.stages: dict[int, dict[str, Any]] = {}
+        self.after: dict[int, list[int]] = {}
+        self._steps = steps or Steps(tx)
+        self._at_once = steps is None
+
+    @classmethod
+    def of(cls, tx: Tx, run: int) -> Flow:
+        (flow,) = _read(tx, [run])
+        return flow
+
+    def _stepped(self) -> None:
+        if self._at_once:
+            steps, self._steps = self._steps, Steps(self.tx)
+            _write(self.tx, steps)
 
     def settle(self) -> None:
         while full := [s for s in self.stages.values() if s["state"] == StageState.SEALED and _left(s) == 0]:
@@ -200,8 +216,8 @@ class Flow:
             return
         state = StageState.OPEN if stage["each"] else StageState.SEALED
         items = 0 if stage["each"] or stage["total"] else 1
-        self.tx.run(_OPEN, stage=stage["id"], state=int(state), items=items)
-        stage.update(state=state, total=stage["total"] + items)
+        self._steps.change(stage, opened=True, state=state, total=stage["total"] + items)
+        self._stepped()
         if not stage["each"] and not items:
             self.run_again(stage)
         elif not stage["each"]:
@@ -211,18 +227,8 @@ class Flow:
                 self.open(follower)
 
     def add_job(self, stage: dict[str, Any]) -> None:
-        self.tx.run(
-            _ADD_JOB,
-            run=self.run["id"],
-            stage=stage["id"],
-            task=stage["task_id"],
-            queue=stage["queue_id"],
-            pool=stage["pool"],
-            priority=self.run["priority"],
-            f=[(stage["limit_id"],)],
-        )
-        self.tx.poke(stage["limit_id"])
-        self.tx.ring(stage["queue_id"])
+        self._steps.add_job(self.run, stage)
+        self._stepped()
 
     def run_again(self, stage: dict[str, Any]) -> None:
         """The one job of a plain stage is there from before."""
@@ -338,8 +344,8 @@ class Flow:
             self.stop(State.FAILED, by="gristmill", error=f"stage {stage['name']!r}: {why}")
             return
         for follower in self.followers(stage):
-            self.tx.run(_LOWER, stage=follower["id"])
-            follower["waiting_for"] -= 1
+            self._steps.change(follower, waiting_for=follower["waiting_for"] - 1)
+            self._stepped()
             self.move_on(follower)
 
     def _only_error(self, stage: dict[str, Any]) -> str | None:
@@ -354,12 +360,12 @@ class Flow:
             self._seal(stage)
 
     def _seal(self, stage: dict[str, Any]) -> None:
-        self.tx.run(_SEAL, stage=stage["id"], state=int(StageState.SEALED))
-        stage["state"] = StageState.SEALED
+        self._steps.change(stage, state=StageState.SEALED)
+        self._stepped()
 
     def _set_closed(self, stage: dict[str, Any], outcome: State) -> None:
-        self.tx.run(_CLOSE, stage=stage["id"], state=int(StageState.CLOSED), outcome=int(outcome))
-        stage.update(state=StageState.CLOSED, outcome=outcome)
+        self._steps.change(stage, closed=True, state=StageState.CLOSED, outcome=outcome)
+        self._stepped()
 
     def stop(self, target: State, *, by: str, reason: str | None = None, error: str | None = None) -> None:
         if self.run["stop"] is not None:
@@ -395,14 +401,8 @@ class Flow:
             stage["waiting_for"] = left
 
     def _end(self) -> None:
-        state = self._final_state()
-        self.tx.run(_END, run=self.run["id"], state=int(state), error=self.run["error"] or self._failed_items())
-        self.run["state"] = state
-        good = state in (State.COMPLETED, State.COMPLETED_WITH_ERRORS)
-        self.tx.run(_LAST_GOOD_RUN if good else _LAST_BAD_RUN, run=self.run["id"])
-        waiting = self.tx.value(_WAITING, subject=self.run["subject_id"])
-        if waiting is not None:
-            activate(self.tx, waiting)
+        self._steps.end(self.run, self._final_state(), self.run["error"] or self._failed_items())
+        self._stepped()
 
     def _final_state(self) -> State:
         target = State.COMPLETED if self.run["stop"] is None else State(self.run["stop"])

@@ -76,7 +76,8 @@ _MOVE = Sql(
 )
 _RETRY = Sql(f"{_FRESH} WHERE {_OF} AND state = :state RETURNING queue_id, limit_id")
 _OPEN_OF_RUN = Sql("SELECT id FROM gm_job WHERE run_id = :run AND parts_left > 0 ORDER BY id")
-_ENDING = Sql("SELECT id FROM gm_job WHERE ends_as IS NOT NULL ORDER BY id")
+# Those that end as something have parts; said here, or PostgreSQL reads all jobs until it has counted how few these are.
+_ENDING = Sql("SELECT id FROM gm_job WHERE ends_as IS NOT NULL AND parts_left > 0 ORDER BY id")
 _SWEEP = Sql(
     f"UPDATE gm_job SET state = {State.CANCELLED:d}, ready = NULL, run_at = NULL, finished_at = {{now}}, error = :reason"
     f" WHERE id {{one_of SELECT id FROM gm_job WHERE {_OF} AND state = {State.QUEUED:d} LIMIT :most {{skip}}}}"

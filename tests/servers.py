@@ -143,8 +143,8 @@ END_OTHERS = (
 # Whatever a test can change beside rows: relations, who may use them, functions, settings, and what db upgrade wrote.
 _SHAPE = """
 SELECT md5(concat(
-    (SELECT string_agg(concat(oid, relname, relacl, relnatts, reloptions, relrowsecurity), ',' ORDER BY oid) FROM pg_class
-        WHERE relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace, 'pg_toast'::regnamespace)),
+    (SELECT string_agg(concat(oid, relname, relacl, relnatts, reloptions), ',' ORDER BY oid) FROM pg_class
+        WHERE relnamespace::regnamespace::text NOT IN ('pg_catalog', 'information_schema', 'pg_toast')),
     (SELECT string_agg(concat(oid, nspname, nspacl), ',' ORDER BY oid) FROM pg_namespace WHERE nspname NOT LIKE 'pg\\_%%'),
     (SELECT string_agg(oid::text, ',' ORDER BY oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace),
     (SELECT string_agg(concat(oid, tgenabled), ',' ORDER BY oid) FROM pg_trigger WHERE NOT tgisinternal),

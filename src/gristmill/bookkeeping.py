@@ -12,12 +12,13 @@ from gristmill.clock import SECOND
 from gristmill.demand import labels_of
 from gristmill.errors import DatabaseError, Unavailable
 from gristmill.identity import born, host
-from gristmill.ledger import read, workers
-from gristmill.ledger.claim import Kind, Want
+from gristmill.ledger import limits, read, workers
+from gristmill.ledger.claim import Kind, Taken, Want
 from gristmill.ledger.emit import Refusal, SomeTwice
 from gristmill.ledger.exchange import Batch, Exchanged, exchange, nobody, refused
 from gristmill.ledger.finish import Outcome, SomeRefused, Verdict
-from gristmill.ledger.store import Ledger
+from gristmill.ledger.grab import grab, only_lane
+from gristmill.ledger.store import Ledger, repeatable
 from gristmill.ledger.tx import Tx
 from gristmill.settings import VERSION, WorkerSettings
 from gristmill.states import State
@@ -44,8 +45,14 @@ def write(
     wants: Sequence[Want] = (),
     room: Mapping[int, int] = _NO_ROOM,
     meet: Meet = nobody,
+    knows: Callable[[Collection[Kind]], bool] = lambda kinds: False,
 ) -> Exchanged:
     """Exchanges a batch for new jobs. What cannot be stored does not take the rest of the batch with it."""
+    if not batch and not ledger.is_sqlite and (one := only_lane(wants, room)) is not None:
+        taken = ledger.glance(grab, worker, *one)
+        if taken.jobs and not knows(taken.kinds):
+            ledger.do(_meet, taken, meet)
+        return Exchanged({}, [], taken)
     try:
         try:
             return ledger.do(exchange, worker, batch, wants, room, meet)
@@ -57,6 +64,13 @@ def write(
         # Something in the batch cannot be stored. Find it, so that it does not take the others with it.
         log.exception("a batch was refused by the database; writing it one by one")
         return _one_by_one(ledger, worker, batch.spelled_out())
+
+
+@repeatable
+def _meet(tx: Tx, taken: Taken, meet: Meet) -> None:
+    """What `exchange` does about jobs that were taken, when that is done already."""
+    limits.follow(tx, (job.id for job in taken.jobs if job.kind.limited))
+    meet(tx, taken.kinds)
 
 
 def _one_by_one(ledger: Ledger, worker: int, batch: Batch) -> Exchanged:

@@ -129,8 +129,10 @@ class _NotifyBell(Doorbell):
 
     def heard(self) -> Heard:
         try:
-            payloads = [notice.payload for notice in self._connection.notifies(timeout=0)]
-            return Heard(frozenset(int(queue) for payload in payloads for queue in payload.split(",")))
+            link = self._connection.pgconn  # `notifies(timeout=0)` does the same, and more, in five times the time
+            link.consume_input()
+            notices = iter(link.notifies, None)
+            return Heard(frozenset(int(queue) for notice in notices for queue in notice.extra.split(b",")))
         except self._error as error:
             raise Unavailable(f"the connection that listens for work is gone: {error}") from error
 

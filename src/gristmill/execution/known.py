@@ -34,6 +34,11 @@ class Knowledge:
     stages: dict[int, StageInfo] = field(default_factory=dict)
     watched: set[int] = field(default_factory=set)  # tasks that have an `on_terminal`
 
+    def has(self, kinds: Collection[Kind]) -> bool:
+        """Is there nothing to ask about jobs of these kinds?"""
+        tasks = {kind.task_id for kind in kinds}
+        return tasks <= self.tasks.keys() and runs_of(kinds) <= self.runs.keys() and stages_of(kinds) <= self.stages.keys()
+
     def meet(self, tx: Tx, kinds: Collection[Kind]) -> None:
         """Reads what is not known yet about jobs of these kinds."""
         tasks = {kind.task_id for kind in kinds} - self.tasks.keys()

@@ -18,6 +18,10 @@ from gristmill.states import State, UniqueScope
 BY_NAME = (0, 1)  # pools whose jobs may be told of by name: any worker of their queue can run them
 
 
+_ANY, _FROM_FLOOR, _OF_RUN, _NAMED = "true", "priority = :priority AND ready > :floor", "run_id = :run", "id {in jobs}"
+BY_LANE = (_ANY, _FROM_FLOOR, _OF_RUN)
+
+
 class Lane(NamedTuple):
     """A line of ready jobs: of all priorities in their order, or of one priority from a floor on.
 
@@ -31,6 +35,13 @@ class Lane(NamedTuple):
     run: int | None = None  # only jobs of this run: it looks through all that are in line, so it is for small queues
     limit_id: int | None = None  # of the queue, as this worker knows it: without it, nothing of a limited queue is taken
     jobs: tuple[int, ...] = ()  # only these, of whom a message told; those that are gone, paused or taken are not had
+
+    @property
+    def which(self) -> str:
+        """The condition that its jobs meet."""
+        if self.jobs:
+            return _NAMED
+        return _OF_RUN if self.run is not None else _ANY if self.priority is None else _FROM_FLOOR
 
 
 class Want(NamedTuple):
@@ -104,30 +115,29 @@ class Taken(NamedTuple):
     empty: list[Lane]
 
 
-_TAKE = (
+TAKE = (
     f"UPDATE gm_job SET state = {State.IN_PROGRESS:d}, ready = NULL, attempt = attempt + 1, worker_id = :worker,"
     " started_at = {now} WHERE id "
 )
-_NEXT = (
+NEXT = (
     "SELECT %s FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
     " AND EXISTS (SELECT 1 FROM gm_queue WHERE id = :queue AND NOT paused AND (limit_id IS NULL OR limit_id = :limit))"
     " ORDER BY priority, ready LIMIT :most"
 )
 PART_OF = "CASE WHEN stage_id IS NULL THEN parent_id END"  # the job that a job is a part of; NULL: it is no part
-_JOB = f"key, args, run_id, stage_id, {PART_OF}, task_id, alone, unique_scope, limit_id IS NOT NULL"
+JOB = f"key, args, run_id, stage_id, {PART_OF}, task_id, alone, unique_scope, limit_id IS NOT NULL"
 _IN_LINE = itemgetter(11, 0)  # priority, id
-_ANY, _FROM_FLOOR, _OF_RUN, _NAMED = "true", "priority = :priority AND ready > :floor", "run_id = :run", "id {in jobs}"
 
 
 def _claiming(which: str) -> Sql:
     """PostgreSQL: takes the next jobs, skipping those that others have locked."""
-    return Sql(f"{_TAKE} {{one_of {_NEXT % ('id', which)} {{skip}}}} RETURNING id, attempt, {_JOB}, priority")
+    return Sql(f"{TAKE} {{one_of {NEXT % ('id', which)} {{skip}}}} RETURNING id, attempt, {JOB}, priority")
 
 
 _CLAIM = {which: _claiming(which) for which in (_ANY, _FROM_FLOOR, _OF_RUN, _NAMED)}
 # SQLite, where a transaction that writes is alone: to look and then to take is a fifth cheaper than RETURNING.
-_LOOK = {which: Sql(_NEXT % (f"id, attempt + 1, {_JOB}", which)) for which in _CLAIM}
-_TAKE_THESE = Sql(_TAKE + "{in ids}")
+_LOOK = {which: Sql(NEXT % (f"id, attempt + 1, {JOB}", which)) for which in _CLAIM}
+_TAKE_THESE = Sql(TAKE + "{in ids}")
 _IN_FRONT = (
     "SELECT count(*) FROM (SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
     " LIMIT :most) AS line"
@@ -183,7 +193,7 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], st
                 empty.append(lane)
             most -= len(rows)
             left[want.place] -= len(rows)
-            jobs += _sorted_out(rows, lane, kinds)
+            jobs += sorted_out(rows, lane, kinds)
     jobs += started
     if not jobs:
         return Taken(None, jobs, kinds, empty)
@@ -206,7 +216,7 @@ def may_start(tx: Tx, wants: Sequence[Want], room: Mapping[int, int], queue: int
         return 0
     most = min(first.most, room[first.place])
     for lane in first.lanes:
-        most -= tx.value(_IN_FRONT_OF[_which(lane)], most=most, **_where(lane))
+        most -= tx.value(_IN_FRONT_OF[lane.which], most=most, **where(lane))
     return most
 
 
@@ -221,15 +231,15 @@ def _first(wants: Sequence[Want], queue: int, pool: int) -> Want:
 def _next(tx: Tx, worker: int, lane: Lane, most: int) -> list[tuple[Any, ...]]:
     """Takes the next jobs of a lane: their rows, in line."""
     if tx.dialect == "sqlite":
-        rows = tx.tuples(_LOOK[_which(lane)], most=most, limit=lane.limit_id, **_where(lane))
+        rows = tx.tuples(_LOOK[lane.which], most=most, limit=lane.limit_id, **where(lane))
         tx.run(_TAKE_THESE, worker=worker, ids=[row[0] for row in rows])
         return rows
     return sorted(
-        tx.tuples(_CLAIM[_which(lane)], worker=worker, most=most, limit=lane.limit_id, **_where(lane)), key=_IN_LINE
+        tx.tuples(_CLAIM[lane.which], worker=worker, most=most, limit=lane.limit_id, **where(lane)), key=_IN_LINE
     )  # UPDATE returns them in no order
 
 
-def _sorted_out(rows: Sequence[tuple[Any, ...]], lane: Lane, kinds: set[Kind]) -> list[Claimed]:
+def sorted_out(rows: Sequence[tuple[Any, ...]], lane: Lane, kinds: set[Kind]) -> list[Claimed]:
     """Rows as jobs; adds their kinds to `kinds`."""
     if not rows:
         return []
@@ -256,24 +266,18 @@ def lanes_of(tx: Tx, jobs: Sequence[int]) -> list[Lane]:
 
 def find_floor(tx: Tx, lane: Lane) -> int:
     """Just below the first entry of a lane that is still there, looking from its old floor on."""
-    first = tx.value(_FLOOR, **_where(lane))
+    first = tx.value(_FLOOR, **where(lane))
     return lane.floor if first is None else int(first) - 1
 
 
 def find_head(tx: Tx, lane: Lane) -> tuple[int, int, int] | None:
     """(priority, ready, id) of the first job of a lane; None: it has none. Who is in front has the lower one."""
-    for priority, ready, number in tx.tuples(_HEAD_OF[_which(lane)], **_where(lane)):
+    for priority, ready, number in tx.tuples(_HEAD_OF[lane.which], **where(lane)):
         return priority, ready, number
     return None
 
 
-def _which(lane: Lane) -> str:
-    if lane.jobs:
-        return _NAMED
-    return _OF_RUN if lane.run is not None else _ANY if lane.priority is None else _FROM_FLOOR
-
-
-def _where(lane: Lane) -> dict[str, Any]:
+def where(lane: Lane) -> dict[str, Any]:
     line = {"queue": lane.queue_id, "pool": lane.pool}
     if lane.jobs:
         return {**line, "jobs": lane.jobs}

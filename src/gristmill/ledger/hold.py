@@ -12,6 +12,10 @@ _HOLD = Sql(f"SELECT lease_until > {{now}} FROM gm_worker WHERE id = :worker AND
 
 def hold(tx: Tx, worker: int, *, leased: bool = False) -> None:
     """Makes sure that this worker is not lost, and cannot be declared so before this transaction ends."""
-    row = tx.one(_HOLD, worker=worker)
-    if row is None or (leased and not row[0]):
-        raise NotYours(f"worker {worker} was declared lost" if row is None else f"the lease of worker {worker} is over")
+    refuse(worker, tx.value(_HOLD, worker=worker), leased=leased)
+
+
+def refuse(worker: int, lasts: bool | None, *, leased: bool) -> None:
+    """`lasts`: is its lease not over? None: it is no worker any more."""
+    if lasts is None or (leased and not lasts):
+        raise NotYours(f"worker {worker} was declared lost" if lasts is None else f"the lease of worker {worker} is over")

@@ -214,7 +214,7 @@ class Ledger:
                 tx.rollback()
 
     def glance(self, look: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs a look of one statement: that is consistent by itself, and one round trip instead of four."""
+        """Runs a look, or a verb, of one statement: that is atomic by itself, and one round trip instead of four."""
         with _connected(self.engine, self.url) as connection:
             tx = Tx(connection, self.now())
             try:

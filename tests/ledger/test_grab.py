@@ -1,0 +1,96 @@
+"""A claim in one statement: it takes what a claim takes, and nothing for a worker that is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from gristmill.errors import NotYours
+from gristmill.ledger import workers
+from gristmill.ledger.claim import Lane, Taken, Want, claim
+from gristmill.ledger.finish import Verdict
+from gristmill.ledger.grab import grab, only_lane
+from tests.ledger.play import Play, solo
+from tests.ledger.together import together
+
+
+@pytest.fixture
+def database_url(pg_url: str) -> str:
+    """Only PostgreSQL has round trips to spare."""
+    return pg_url
+
+
+def grabbed(play: Play, worker: int, most: int = 9) -> Taken:
+    return play.ledger.glance(grab, worker, Lane(play.queue_ids()["default"], 0), most)
+
+
+def test_it_takes_what_a_claim_takes_in_the_same_order(play: Play) -> None:
+    order = ["low", "normal", "high", "normal", "low", "high"] * 2
+    for n, word in enumerate(order):
+        play.mill.enqueue(solo, priority=word, args={"n": n})
+    player = play.player()
+    lane = Lane(play.queue_ids()["default"], 0)
+    usual = play.ledger.do(claim, player.id, [Want(0, 12, (lane,))], {0: 12})
+    for job in usual.jobs:
+        player.end(job, Verdict.RELEASED)
+    taken = grabbed(play, player.id, 12)
+    assert [job.id for job in taken.jobs] == [job.id for job in usual.jobs]
+    assert {job.attempt for job in taken.jobs} == {2}
+    assert [job[2:] for job in taken.jobs] == [job[2:] for job in usual.jobs]
+    assert (taken.kinds, taken.empty) == (usual.kinds, [])
+    assert taken.claim is not None
+    held = play.mill.job(taken.jobs[0].id)
+    assert (held.state, held.worker) == ("in_progress", player.id)
+    assert grabbed(play, player.id).empty == [lane]
+
+
+def test_nothing_there_is_an_empty_claim_that_nobody_remembers(play: Play) -> None:
+    play.mill.enqueue(solo, delay=60)
+    taken = grabbed(play, play.player().id)
+    assert (taken.claim, taken.jobs, len(taken.empty)) == (None, [], 1)
+    assert play.rows("SELECT id FROM gm_claim") == []
+
+
+def test_paused_or_limited_queues_give_nothing(play: Play) -> None:
+    play.mill.enqueue(solo)
+    player = play.player()
+    play.mill.pause("default")
+    assert grabbed(play, player.id).jobs == []
+    play.mill.resume("default")
+    play.mill.set_queue("default", limits={"at_once": 1})
+    assert grabbed(play, player.id).jobs == []
+
+
+def test_a_lost_worker_gets_nothing_and_is_told(play: Play) -> None:
+    job = play.mill.enqueue(solo)
+    player = play.player()
+    play.clock.advance(3600)
+    with pytest.raises(NotYours, match="lease"):
+        grabbed(play, player.id)
+    play.ledger.do(workers.rescue, player.id)
+    with pytest.raises(NotYours, match="lost"):
+        grabbed(play, player.id)
+    assert play.mill.job(job.id).state == "queued"
+
+
+def test_a_key_among_queued_jobs_is_free_once_its_job_is_taken(play: Play) -> None:
+    first = play.mill.enqueue(solo, unique="one", unique_scope="queued")
+    assert [job.id for job in grabbed(play, play.player().id).jobs] == [first.id]
+    assert play.mill.enqueue(solo, unique="one", unique_scope="queued").id != first.id
+
+
+def test_no_job_is_taken_twice(play: Play) -> None:
+    jobs = {play.mill.enqueue(solo).id for _ in range(60)}
+    players = [play.player() for _ in range(6)]
+    taken = together(*[lambda player=player: [grabbed(play, player.id, 3) for _ in range(20)] for player in players])
+    ids = [job.id for some in taken for one in some for job in one.jobs]
+    assert len(ids) == len(set(ids))
+    assert set(ids) == jobs, "what one skipped since it was locked, another took"
+
+
+def test_only_one_line_without_a_limit_is_grabbed() -> None:
+    lane = Lane(1, 0)
+    assert only_lane([Want(0, 2, (lane,)), Want(0, 4, (lane,))], {0: 4}) == (lane, 4)
+    assert only_lane([], {}) is None
+    assert only_lane([Want(0, 2, (lane,)), Want(1, 2, (Lane(1, 1),))], {0: 2, 1: 2}) is None
+    assert only_lane([Want(0, 2, (lane._replace(limit_id=3),))], {0: 2}) is None
+    assert only_lane([Want(0, 2, (lane._replace(jobs=(7,)),))], {0: 2}) is None

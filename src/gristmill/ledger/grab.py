@@ -17,17 +17,21 @@ from gristmill.states import UniqueScope, WorkerState
 _KEY = f"unique_key = CASE WHEN unique_scope = {UniqueScope.QUEUED:d} THEN NULL ELSE unique_key END, state ="
 
 
+_COLUMNS = ("id", "attempt", "key", "args", "run", "stage", "part_of", "task", "alone", "scope", "limited", "priority")
+
+
 def _grabbing(which: str) -> Sql:
     """`MATERIALIZED`, or the worker's row might not be locked before the first job is."""
     take = TAKE.replace("state =", _KEY, 1)
+    columns = ", ".join(f"taken.{name}" for name in _COLUMNS)
     line = NEXT % ("id", f"{which} AND EXISTS (SELECT 1 FROM me WHERE leased)")
     return Sql(
         f"WITH me AS MATERIALIZED (SELECT lease_until > {{now}} AS leased FROM gm_worker WHERE id = :worker"
         f" AND state = {WorkerState.ACTIVE:d} {{share}}),"
-        f" taken AS ({take} {{one_of {line} {{skip}}}} RETURNING id, attempt, {JOB}, priority),"
+        f" taken ({', '.join(_COLUMNS)}) AS ({take} {{one_of {line} {{skip}}}} RETURNING id, attempt, {JOB}, priority),"
         " claim AS (INSERT INTO gm_claim (worker_id, jobs) SELECT :worker, json_agg(id)::text FROM taken"
         " HAVING count(*) > 0 RETURNING id)"
-        " SELECT (SELECT leased FROM me), claim.id, taken.* FROM (SELECT 1) AS one"
+        f" SELECT (SELECT leased FROM me), claim.id, {columns} FROM (SELECT 1) AS one"
         " LEFT JOIN (taken CROSS JOIN claim) ON true ORDER BY taken.priority, taken.id"
     )
 

@@ -87,8 +87,9 @@ _REMEMBER = Sql(
 )
 # From key to key, not from job to job: there may be 100,000 of one.
 _WAITING_KEYS = Sql(
-    "WITH RECURSIVE k(id) AS (SELECT min(limit_id) FROM gm_job WHERE run_at = {waiting} UNION ALL"
-    " SELECT (SELECT min(limit_id) FROM gm_job WHERE run_at = {waiting} AND limit_id > k.id) FROM k WHERE k.id IS NOT NULL)"
+    "WITH RECURSIVE k(id) AS (SELECT (SELECT limit_id FROM gm_job {by_limit} WHERE run_at = {waiting} ORDER BY limit_id"
+    " LIMIT 1) UNION ALL SELECT (SELECT limit_id FROM gm_job {by_limit} WHERE run_at = {waiting} AND limit_id > k.id"
+    " ORDER BY limit_id LIMIT 1) FROM k WHERE k.id IS NOT NULL)"
     " SELECT id FROM k WHERE id IS NOT NULL LIMIT :most"
 )
 _DUE = Sql("SELECT id, due_at - {now} AS due FROM gm_limit WHERE due_at IS NOT NULL ORDER BY due_at LIMIT :most")
@@ -278,7 +279,8 @@ def _list(numbers: Sequence[int]) -> str:
 
 def waiting_keys(tx: Tx, most: int = 1 << 30) -> list[int]:
     """Keys of which jobs wait."""
-    return [row.id for row in tx.all(_WAITING_KEYS, most=most)]
+    with tx.in_order():
+        return [row.id for row in tx.all(_WAITING_KEYS, most=most)]
 
 
 def to_promote(tx: Tx) -> list[int]:

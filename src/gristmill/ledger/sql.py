@@ -46,6 +46,7 @@ _WORDS = {
         "{waits}": _LIMITED % ("NULL", WAITING),
         "{waiting}": str(WAITING),
         "{xid}": "pg_current_xact_id()::text",
+        "{by_limit}": "",
         "{glob}": "LIKE",
         "{newest}": "false",
         "{true}": "true",
@@ -66,6 +67,7 @@ _WORDS = {
         "{waits}": _LIMITED % ("NULL", WAITING),
         "{waiting}": str(WAITING),
         "{next}": ":now",  # ties go by rowid, and there are no dead index entries to step over
+        "{by_limit}": "INDEXED BY gm_job_limited",  # it would rather read all jobs that wait, for each key
         "{glob}": "GLOB",
         "{newest}": "id = (SELECT max(id) FROM gm_job)",
         "{true}": "1",

@@ -93,6 +93,15 @@ class Tx:
         if self.dialect == "postgresql":
             self.script("SET LOCAL enable_seqscan = off")
 
+    @contextlib.contextmanager
+    def in_order(self) -> Iterator[None]:
+        """For statements that walk along an index: PostgreSQL, where it does not know how many there are, would sort all."""
+        if self.dialect == "postgresql":
+            self.script("SET LOCAL enable_sort = off")
+        yield
+        if self.dialect == "postgresql":
+            self.script("SET LOCAL enable_sort = on")
+
     def run_many(self, sql: str, rows: Sequence[Any]) -> int:
         """The same statement for each row, in the driver's own loop; says how many rows changed in all."""
         cursor = self._driver.cursor()

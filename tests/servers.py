@@ -145,7 +145,7 @@ _SHAPE = """
 SELECT md5(concat(
     (SELECT string_agg(concat(oid, relname, relacl, relnatts, reloptions), ',' ORDER BY oid) FROM pg_class
         WHERE relnamespace::regnamespace::text NOT IN ('pg_catalog', 'information_schema', 'pg_toast')),
-    (SELECT string_agg(concat(oid, nspname, nspacl), ',' ORDER BY oid) FROM pg_namespace WHERE nspname NOT LIKE 'pg\\_%%'),
+    (SELECT string_agg(concat(oid, nspname, nspacl), ',' ORDER BY oid) FROM pg_namespace WHERE nspname NOT LIKE 'pg\\_%'),
     (SELECT string_agg(oid::text, ',' ORDER BY oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace),
     (SELECT string_agg(concat(oid, tgenabled), ',' ORDER BY oid) FROM pg_trigger WHERE NOT tgisinternal),
     (SELECT string_agg(concat(oid, conrelid, convalidated), ',' ORDER BY oid) FROM pg_constraint),

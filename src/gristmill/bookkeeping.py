@@ -47,11 +47,14 @@ def write(
     meet: Meet = nobody,
     knows: Callable[[Collection[Kind]], bool] = lambda kinds: False,
 ) -> Exchanged:
-    """Exchanges a batch for new jobs. What cannot be stored does not take the rest of the batch with it."""
-    if not batch and not ledger.is_sqlite and (one := only_lane(wants, room)) is not None:
+    """Exchanges a batch for new jobs. What cannot be stored does not take the rest of the batch with it.
+
+    `knows`: is there nothing that `meet` would do about jobs of these kinds?
+    """
+    if not batch and not ledger.is_sqlite and (one := only_lane(wants, room)) is not None:  # SQLite has no round trips
         taken = ledger.glance(grab, worker, *one)
         if taken.jobs and not knows(taken.kinds):
-            ledger.do(_meet, taken, meet)
+            ledger.do(_follow_up, taken, meet)
         return Exchanged({}, [], taken)
     try:
         try:
@@ -67,7 +70,7 @@ def write(
 
 
 @repeatable
-def _meet(tx: Tx, taken: Taken, meet: Meet) -> None:
+def _follow_up(tx: Tx, taken: Taken, meet: Meet) -> None:
     """What `exchange` does about jobs that were taken, when that is done already."""
     limits.follow(tx, (job.id for job in taken.jobs if job.kind.limited))
     meet(tx, taken.kinds)

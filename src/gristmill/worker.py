@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from gristmill.appetite import Appetite
@@ -330,7 +331,7 @@ class Worker:
         if not wants and (not batch or self._may_gather(batch, now)):
             return
         self._gathered_at = 0.0
-        done = write(self.ledger, self.id, batch, wants, room, self._meet, self._knows)
+        done = write(self.ledger, self.id, batch, wants, room, self._meet, partial(self.crew.known.suffices, self._begun))
         self.crew.room.learn_turn(time.monotonic() - now)
         self.crew.acknowledge(batch.emissions, done.refused_items)
         self._pending = later
@@ -388,10 +389,6 @@ class Worker:
                     self.crew.grow(place)
                 else:
                     self.appetite.look.discard(place)
-
-    def _knows(self, kinds: Collection[Kind]) -> bool:
-        """Is nothing to be asked or said about jobs of these kinds?"""
-        return self.crew.known.has(kinds) and runs_of(kinds) <= self._begun and not any(kind.limited for kind in kinds)
 
     def _meet(self, tx: Tx, kinds: Collection[Kind]) -> None:
         """Reads what is not known yet about the tasks, runs and stages of jobs just taken; their runs have begun now."""

@@ -417,12 +417,9 @@ class Crew:
             self._doom(child, job, Verdict.TIMEOUT if timed_out else Verdict.CANCELLED, reason)
         return at
 
-    def _spec(self, held: Held) -> dict[str, Any]:
-        return self.known.tasks[held[0].task_id].spec
-
     def _timeout(self, held: Held) -> float:
         """Seconds; infinity: no limit."""
-        return self._spec(held)["timeout"] or float("inf")
+        return self.known.tasks[held[0].task_id].spec["timeout"] or float("inf")
 
     def _deadline(self, child: Child, held: Held, began: float) -> float:
         return began + self._timeout(held) + child.waited(held[0].id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,16 +34,18 @@ class Knowledge:
     stages: dict[int, StageInfo] = field(default_factory=dict)
     watched: set[int] = field(default_factory=set)  # tasks that have an `on_terminal`
 
-    def has(self, kinds: Collection[Kind]) -> bool:
-        """Is there nothing to ask about jobs of these kinds?"""
+    def suffices(self, begun: Set[int], kinds: Collection[Kind]) -> bool:
+        """Is there nothing to ask about jobs of these kinds, and nothing to say? `begun`: runs that have."""
+        return not any(self._lacks(kinds)) and runs_of(kinds) <= begun and not any(kind.limited for kind in kinds)
+
+    def _lacks(self, kinds: Collection[Kind]) -> tuple[set[int], set[int], set[int]]:
+        """Tasks, runs and stages of theirs that are not known yet."""
         tasks = {kind.task_id for kind in kinds}
-        return tasks <= self.tasks.keys() and runs_of(kinds) <= self.runs.keys() and stages_of(kinds) <= self.stages.keys()
+        return tasks - self.tasks.keys(), runs_of(kinds) - self.runs.keys(), stages_of(kinds) - self.stages.keys()
 
     def meet(self, tx: Tx, kinds: Collection[Kind]) -> None:
         """Reads what is not known yet about jobs of these kinds."""
-        tasks = {kind.task_id for kind in kinds} - self.tasks.keys()
-        runs = runs_of(kinds) - self.runs.keys()
-        stages = stages_of(kinds) - self.stages.keys()
+        tasks, runs, stages = self._lacks(kinds)
         if tasks:
             self.tasks.update(read.task_infos(tx, tasks))
             self.watched.update(task for task in tasks if "on_terminal" in self.tasks[task].spec)

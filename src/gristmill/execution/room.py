@@ -200,7 +200,7 @@ class Room:
                 self._paces.setdefault(queue, Pace(jobs / max(seconds, 1e-9))).learn(jobs, seconds)
 
     def learn_turn(self, seconds: float) -> None:
-        """A turn of the worker took so long. Quickly upwards: children that run dry during long turns make more of them."""
+        """A turn of the worker took so long. Believed at once when turns grow: children must not run dry during the next."""
         self.turn_takes += (0.8 if seconds > self.turn_takes else 0.3) * (seconds - self.turn_takes)
 
     def learn_slow(self, queue: int, seconds: float) -> None:

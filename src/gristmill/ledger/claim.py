@@ -19,7 +19,7 @@ BY_NAME = (0, 1)  # pools whose jobs may be told of by name: any worker of their
 
 
 _ANY, _FROM_FLOOR, _OF_RUN, _NAMED = "true", "priority = :priority AND ready > :floor", "run_id = :run", "id {in jobs}"
-BY_LANE = (_ANY, _FROM_FLOOR, _OF_RUN)
+IN_LINE = (_ANY, _FROM_FLOOR, _OF_RUN)  # conditions of jobs that are not asked for by name
 
 
 class Lane(NamedTuple):
@@ -42,6 +42,16 @@ class Lane(NamedTuple):
         if self.jobs:
             return _NAMED
         return _OF_RUN if self.run is not None else _ANY if self.priority is None else _FROM_FLOOR
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What that condition asks for."""
+        line = {"queue": self.queue_id, "pool": self.pool}
+        if self.jobs:
+            return {**line, "jobs": self.jobs}
+        if self.run is not None:
+            return {**line, "run": self.run}
+        return line if self.priority is None else {**line, "priority": self.priority, "floor": self.floor}
 
 
 class Want(NamedTuple):
@@ -117,7 +127,7 @@ class Taken(NamedTuple):
 
 TAKE = (
     f"UPDATE gm_job SET state = {State.IN_PROGRESS:d}, ready = NULL, attempt = attempt + 1, worker_id = :worker,"
-    " started_at = {now} WHERE id "
+    " started_at = {now}%s WHERE id "  # and what else is to be set
 )
 NEXT = (
     "SELECT %s FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
@@ -131,13 +141,13 @@ _IN_LINE = itemgetter(11, 0)  # priority, id
 
 def _claiming(which: str) -> Sql:
     """PostgreSQL: takes the next jobs, skipping those that others have locked."""
-    return Sql(f"{TAKE} {{one_of {NEXT % ('id', which)} {{skip}}}} RETURNING id, attempt, {JOB}, priority")
+    return Sql(f"{TAKE % ''} {{one_of {NEXT % ('id', which)} {{skip}}}} RETURNING id, attempt, {JOB}, priority")
 
 
-_CLAIM = {which: _claiming(which) for which in (_ANY, _FROM_FLOOR, _OF_RUN, _NAMED)}
+_CLAIM = {which: _claiming(which) for which in (*IN_LINE, _NAMED)}
 # SQLite, where a transaction that writes is alone: to look and then to take is a fifth cheaper than RETURNING.
 _LOOK = {which: Sql(NEXT % (f"id, attempt + 1, {JOB}", which)) for which in _CLAIM}
-_TAKE_THESE = Sql(TAKE + "{in ids}")
+_TAKE_THESE = Sql(TAKE % "" + "{in ids}")
 _IN_FRONT = (
     "SELECT count(*) FROM (SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
     " LIMIT :most) AS line"
@@ -216,7 +226,7 @@ def may_start(tx: Tx, wants: Sequence[Want], room: Mapping[int, int], queue: int
         return 0
     most = min(first.most, room[first.place])
     for lane in first.lanes:
-        most -= tx.value(_IN_FRONT_OF[lane.which], most=most, **where(lane))
+        most -= tx.value(_IN_FRONT_OF[lane.which], most=most, **lane.values)
     return most
 
 
@@ -231,11 +241,11 @@ def _first(wants: Sequence[Want], queue: int, pool: int) -> Want:
 def _next(tx: Tx, worker: int, lane: Lane, most: int) -> list[tuple[Any, ...]]:
     """Takes the next jobs of a lane: their rows, in line."""
     if tx.dialect == "sqlite":
-        rows = tx.tuples(_LOOK[lane.which], most=most, limit=lane.limit_id, **where(lane))
+        rows = tx.tuples(_LOOK[lane.which], most=most, limit=lane.limit_id, **lane.values)
         tx.run(_TAKE_THESE, worker=worker, ids=[row[0] for row in rows])
         return rows
     return sorted(
-        tx.tuples(_CLAIM[lane.which], worker=worker, most=most, limit=lane.limit_id, **where(lane)), key=_IN_LINE
+        tx.tuples(_CLAIM[lane.which], worker=worker, most=most, limit=lane.limit_id, **lane.values), key=_IN_LINE
     )  # UPDATE returns them in no order
 
 
@@ -266,21 +276,12 @@ def lanes_of(tx: Tx, jobs: Sequence[int]) -> list[Lane]:
 
 def find_floor(tx: Tx, lane: Lane) -> int:
     """Just below the first entry of a lane that is still there, looking from its old floor on."""
-    first = tx.value(_FLOOR, **where(lane))
+    first = tx.value(_FLOOR, **lane.values)
     return lane.floor if first is None else int(first) - 1
 
 
 def find_head(tx: Tx, lane: Lane) -> tuple[int, int, int] | None:
     """(priority, ready, id) of the first job of a lane; None: it has none. Who is in front has the lower one."""
-    for priority, ready, number in tx.tuples(_HEAD_OF[lane.which], **where(lane)):
+    for priority, ready, number in tx.tuples(_HEAD_OF[lane.which], **lane.values):
         return priority, ready, number
     return None
-
-
-def where(lane: Lane) -> dict[str, Any]:
-    line = {"queue": lane.queue_id, "pool": lane.pool}
-    if lane.jobs:
-        return {**line, "jobs": lane.jobs}
-    if lane.run is not None:
-        return {**line, "run": lane.run}
-    return line if lane.priority is None else {**line, "priority": lane.priority, "floor": lane.floor}

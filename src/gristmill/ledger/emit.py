@@ -152,9 +152,10 @@ def add_items(
                 continue
             for to in targets.get(producer.stage_id, ()):
                 new = news.setdefault((producer.id, to.id), _news(emission.run, producer, to, runs[emission.run].priority))
-                new.rows.extend([(item[0], item[1]) for item in items if item[2] is None or item[2] == to.name])
+                mine = [item for item in items if item[2] is None or item[2] == to.name]
+                new.rows.extend([(item[0], item[1]) for item in mine])
                 if to.limit_id is not None:
-                    new.keys.extend(_limit_key(item, to.name) for item in items if item[2] is None or item[2] == to.name)
+                    new.keys.extend(_limit_key(item, to.name) for item in mine)
     _find_limits(tx, news.values())
     added = _add(tx, worker, list(news.values()), runs, careful, may_start)
     if last:
@@ -260,8 +261,8 @@ def _add(tx: Tx, worker: int, news: Sequence[_News], runs: flow.LockedRuns, care
         doubtful.append(new)
         if len(new.rows) >= _MANY:
             added.update(tx.tuples(_ADD_ALIKE, f=new.with_limits(), **new.alike))
-    _line_up(tx, [new for new in certain if new.rule is None], ("key", "args"))
-    _line_up(tx, [new for new in certain if new.rule is not None], ("key", "args", "limit_id"))
+    _line_up(tx, [new for new in certain if new.rule is None])
+    _line_up(tx, [new for new in certain if new.rule is not None], limited=True)
     few = [(*row, *new.alike.values()) for new in doubtful if len(new.rows) < _MANY for row in new.with_limits()]
     if few:
         added.update(tx.tuples(_ADD_ANY, f=few))
@@ -279,10 +280,10 @@ _NAMES = {"run": "run_id", "stage": "stage_id", "parent": "parent_id", "number":
 _NAMES |= {"queue": "queue_id", "pool": "pool", "urgency": "priority"}
 
 
-def _start(tx: Tx, worker: int, new: _News, number: int) -> list[Claimed]:
+def _start(tx: Tx, worker: int, new: _News, count: int) -> list[Claimed]:
     """The first so many start here and now: that spares a job its place in the line, and the claim."""
     _, now = tx.one(_HERE_AND_NOW)
-    first = new.rows[:number]
+    first = new.rows[:count]
     ids = _new_ids(tx, len(first))
     held = {"state": State.IN_PROGRESS, "worker_id": worker, "attempt": 1, "started_at": now, "created_at": now}
     alike = {_NAMES[name]: value for name, value in new.alike.items()} | held
@@ -291,12 +292,11 @@ def _start(tx: Tx, worker: int, new: _News, number: int) -> list[Claimed]:
     return claimed([(number, 1, *row, kind) for number, row in zip(ids, first, strict=True)])
 
 
-def _line_up(tx: Tx, news: Sequence[_News], columns: Sequence[str]) -> None:
-    """The others stand in line as they were written, or wait for their limit; all in one statement."""
+def _line_up(tx: Tx, news: Sequence[_News], limited: bool = False) -> None:
+    """Items that do not start at once stand in line as they were written, or wait for their limit; all in one statement."""
     if not any(new.rows for new in news):
         return
     line, now = tx.one(_HERE_AND_NOW)
-    limited = "limit_id" in columns
     shared = dict(set.intersection(*(set(new.alike.items()) for new in news)))
     own = [name for name in news[0].alike if name not in shared]
     rows: list[tuple[Any, ...]] = []
@@ -306,7 +306,8 @@ def _line_up(tx: Tx, news: Sequence[_News], columns: Sequence[str]) -> None:
         rows += [(*values, *row) for row in of_new] if own else of_new
     alike = {_NAMES[name]: value for name, value in shared.items()} | {"state": State.QUEUED, "created_at": now}
     alike |= {"run_at": WAITING} if limited else {"ready": line}
-    _add_certain(tx, alike, [*(_NAMES[name] for name in own), *columns], rows)
+    columns = [*(_NAMES[name] for name in own), "key", "args", *(["limit_id"] if limited else [])]
+    _add_certain(tx, alike, columns, rows)
 
 
 def _add_certain(tx: Tx, alike: Mapping[str, int], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:

@@ -54,7 +54,6 @@ _BEGUN = Sql(
     f"UPDATE gm_run SET state = {State.IN_PROGRESS:d}, started_at = {{now}} WHERE id = :run AND state = {State.QUEUED:d}"
 )
 _TAKEN = Sql("UPDATE gm_stage SET source_id = :source WHERE id = :stage")
-_WAIT_FOR = Sql("UPDATE gm_stage SET waiting_for = :left WHERE id = :stage")
 _ERROR = Sql("SELECT error FROM gm_job WHERE stage_id = :stage")
 _STOP = Sql(
     "UPDATE gm_run SET stop = :stop, stop_by = :by, reason = :reason, error = :error WHERE id = :run AND stop IS NULL"
@@ -137,7 +136,7 @@ def advance(tx: Tx, runs: Iterable[int]) -> None:
     steps = Steps(tx)
     for flow in _read(tx, runs, steps):
         flow.settle()
-    _write(tx, steps)
+    _write_and_activate(tx, steps)
 
 
 def activate(tx: Tx, run: int) -> None:
@@ -166,6 +165,7 @@ def stop(tx: Tx, run: int, target: State, *, by: str, reason: str | None = None,
 
 
 def _read(tx: Tx, runs: Iterable[int], steps: Steps | None = None) -> list[Flow]:
+    """Locks these runs and reads their stages, all at once."""
     locked = lock_runs(tx, runs)
     flows = {number: Flow(tx, row._asdict(), steps) for number, row in locked.items()}
     for row in tx.all(_STAGES, runs=list(locked)):
@@ -177,13 +177,18 @@ def _read(tx: Tx, runs: Iterable[int], steps: Steps | None = None) -> list[Flow]
     return list(flows.values())
 
 
-def _write(tx: Tx, steps: Steps) -> None:
+def _write_and_activate(tx: Tx, steps: Steps) -> None:
+    """What has ended may be what another run of its subject waited for."""
     for run in steps.write():
         activate(tx, run)
 
 
 class Flow:
-    """A locked run with its few stages in memory. Every change goes to the rows at once, or with others as `steps`."""
+    """A locked run with its few stages in memory.
+
+    Stages that open, close and wait, new jobs and the end go to the rows at once, or with those of other runs (`steps`).
+    Everything else is written at once; so nothing newer is overwritten, since a step writes what is in memory by then.
+    """
 
     def __init__(self, tx: Tx, run: dict[str, Any], steps: Steps | None = None) -> None:
         self.tx = tx
@@ -198,10 +203,14 @@ class Flow:
         (flow,) = _read(tx, [run])
         return flow
 
+    def _change(self, stage: dict[str, Any], **values: Any) -> None:
+        self._steps.change(stage, **values)
+        self._stepped()
+
     def _stepped(self) -> None:
         if self._at_once:
             steps, self._steps = self._steps, Steps(self.tx)
-            _write(self.tx, steps)
+            _write_and_activate(self.tx, steps)
 
     def settle(self) -> None:
         while full := [s for s in self.stages.values() if s["state"] == StageState.SEALED and _left(s) == 0]:
@@ -216,8 +225,7 @@ class Flow:
             return
         state = StageState.OPEN if stage["each"] else StageState.SEALED
         items = 0 if stage["each"] or stage["total"] else 1
-        self._steps.change(stage, opened=True, state=state, total=stage["total"] + items)
-        self._stepped()
+        self._change(stage, opened=True, state=state, total=stage["total"] + items)
         if not stage["each"] and not items:
             self.run_again(stage)
         elif not stage["each"]:
@@ -344,8 +352,7 @@ class Flow:
             self.stop(State.FAILED, by="gristmill", error=f"stage {stage['name']!r}: {why}")
             return
         for follower in self.followers(stage):
-            self._steps.change(follower, waiting_for=follower["waiting_for"] - 1)
-            self._stepped()
+            self._change(follower, waiting_for=follower["waiting_for"] - 1)
             self.move_on(follower)
 
     def _only_error(self, stage: dict[str, Any]) -> str | None:
@@ -360,12 +367,10 @@ class Flow:
             self._seal(stage)
 
     def _seal(self, stage: dict[str, Any]) -> None:
-        self._steps.change(stage, state=StageState.SEALED)
-        self._stepped()
+        self._change(stage, state=StageState.SEALED)
 
     def _set_closed(self, stage: dict[str, Any], outcome: State) -> None:
-        self._steps.change(stage, closed=True, state=StageState.CLOSED, outcome=outcome)
-        self._stepped()
+        self._change(stage, closed=True, state=StageState.CLOSED, outcome=outcome)
 
     def stop(self, target: State, *, by: str, reason: str | None = None, error: str | None = None) -> None:
         if self.run["stop"] is not None:
@@ -397,8 +402,7 @@ class Flow:
 
     def wait_for(self, stage: dict[str, Any], left: int) -> None:
         if stage["waiting_for"] != left:
-            self.tx.run(_WAIT_FOR, stage=stage["id"], left=left)
-            stage["waiting_for"] = left
+            self._change(stage, waiting_for=left)
 
     def _end(self) -> None:
         self._steps.end(self.run, self._final_state(), self.run["error"] or self._failed_items())

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gristmill.ledger.claim import BY_LANE, JOB, NEXT, TAKE, Kind, Lane, Taken, Want, sorted_out, where
-from gristmill.ledger.hold import refuse
+from gristmill.ledger.claim import IN_LINE, JOB, NEXT, TAKE, Kind, Lane, Taken, Want, sorted_out
+from gristmill.ledger.hold import check
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.tx import Tx
 from gristmill.states import UniqueScope, WorkerState
 
-_KEY = f"unique_key = CASE WHEN unique_scope = {UniqueScope.QUEUED:d} THEN NULL ELSE unique_key END, state ="
+# In `exchange` that is a statement of its own (FREE_KEYS), for the few jobs that have such a key.
+_FREE_KEY = f", unique_key = CASE WHEN unique_scope = {UniqueScope.QUEUED:d} THEN NULL ELSE unique_key END"
 
 
 _COLUMNS = ("id", "attempt", "key", "args", "run", "stage", "part_of", "task", "alone", "scope", "limited", "priority")
@@ -22,7 +23,7 @@ _COLUMNS = ("id", "attempt", "key", "args", "run", "stage", "part_of", "task", "
 
 def _grabbing(which: str) -> Sql:
     """`MATERIALIZED`, or the worker's row might not be locked before the first job is."""
-    take = TAKE.replace("state =", _KEY, 1)
+    take = TAKE % _FREE_KEY
     columns = ", ".join(f"taken.{name}" for name in _COLUMNS)
     line = NEXT % ("id", f"{which} AND EXISTS (SELECT 1 FROM me WHERE leased)")
     return Sql(
@@ -36,7 +37,7 @@ def _grabbing(which: str) -> Sql:
     )
 
 
-_GRAB = {which: _grabbing(which) for which in BY_LANE}
+_GRAB = {which: _grabbing(which) for which in IN_LINE}
 
 
 def only_lane(wants: Sequence[Want], room: Mapping[int, int]) -> tuple[Lane, int] | None:
@@ -45,13 +46,14 @@ def only_lane(wants: Sequence[Want], room: Mapping[int, int]) -> tuple[Lane, int
     if len(lanes) != 1:
         return None
     (lane,) = lanes
-    return (lane, room[wants[0].place]) if lane.limit_id is None and not lane.jobs else None
+    most = min(room[wants[0].place], sum(want.most for want in wants))
+    return (lane, most) if lane.limit_id is None and not lane.jobs else None
 
 
 def grab(tx: Tx, worker: int, lane: Lane, most: int) -> Taken:
     """Takes up to so many jobs of a line."""
-    rows = tx.tuples(_GRAB[lane.which], worker=worker, most=most, limit=None, **where(lane))
-    refuse(worker, rows[0][0], leased=True)
+    rows = tx.tuples(_GRAB[lane.which], worker=worker, most=most, limit=None, **lane.values)
+    check(worker, rows[0][0], leased=True)
     jobs = [row[2:] for row in rows if row[2] is not None]
     kinds: set[Kind] = set()
     taken = sorted_out(jobs, lane, kinds)

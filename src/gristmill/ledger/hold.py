@@ -12,10 +12,10 @@ _HOLD = Sql(f"SELECT lease_until > {{now}} FROM gm_worker WHERE id = :worker AND
 
 def hold(tx: Tx, worker: int, *, leased: bool = False) -> None:
     """Makes sure that this worker is not lost, and cannot be declared so before this transaction ends."""
-    refuse(worker, tx.value(_HOLD, worker=worker), leased=leased)
+    check(worker, tx.value(_HOLD, worker=worker), leased=leased)
 
 
-def refuse(worker: int, lasts: bool | None, *, leased: bool) -> None:
-    """`lasts`: is its lease not over? None: it is no worker any more."""
+def check(worker: int, lasts: bool | None, *, leased: bool) -> None:
+    """Refuses a lost worker. `lasts`: is its lease not over? None: it is no worker any more."""
     if lasts is None or (leased and not lasts):
         raise NotYours(f"worker {worker} was declared lost" if lasts is None else f"the lease of worker {worker} is over")

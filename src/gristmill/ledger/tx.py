@@ -95,7 +95,8 @@ class Tx:
 
     @contextlib.contextmanager
     def in_order(self) -> Iterator[None]:
-        """For statements that walk along an index: PostgreSQL, where it does not know how many there are, would sort all."""
+        """For statements of a transaction that walk along an index: PostgreSQL, where it does not know how many there are,
+        would read all and sort them."""
         if self.dialect == "postgresql":
             self.script("SET LOCAL enable_sort = off")
         yield

@@ -127,6 +127,10 @@ class Limit:
         except Exception as error:
             said = f"it has no argument {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
             raise Invalid(f"limit {self.name!r}: the key of a job with {_short(values)} cannot be had: {said}") from error
+        if not isinstance(key, str | int):
+            raise Invalid(
+                f"limit {self.name!r}: the key of a job with {_short(values)} is {key!r}; per=… must give text or a number"
+            )
         return check_key(str(key) if isinstance(key, int) else key, f"the key of limit {self.name!r}")
 
     def stored(self) -> str:

@@ -67,6 +67,9 @@ def test_reconcile_finds_nothing_to_mend(waiting: Cli) -> None:
     result = waiting.run("reconcile")
     assert (result.code, result.out) == (0, "nothing to mend\n")
     assert waiting.call("reconcile", "--dry-run", "--subject", "books", "--json").json == []
+    unknown = waiting.call("reconcile", "--pipeline", "letters", "--subject", "bokos")
+    assert unknown.code == 1
+    assert "bokos" in unknown.err
 
 
 def test_reconcile_takes_back_the_jobs_of_a_worker_that_was_killed(made: Cli) -> None:

@@ -31,7 +31,7 @@ def test_a_key_is_an_argument_or_what_a_function_makes_of_arguments() -> None:
         ("missing", "no argument 'missing'"),
         (lambda url: url.nothing, "AttributeError"),
         (lambda other: other, "TypeError"),
-        (lambda url: None, "must be text"),
+        (lambda url: None, "must give text"),
         (lambda url: " ", "must not be empty"),
     ],
 )

@@ -43,6 +43,8 @@ def reconcile(
     place.refuse_new_file()
     app = place.registry_if_any()
     with place.open(app) as mill:
+        if pipeline is not None and subject is not None:
+            mill.subject(pipeline, subject)  # or an error that says what there is
         reconciler = mill.reconciler(dry_run=dry_run, subject=subject, pipeline=pipeline, threshold=threshold)
         if every is not None:
             log_to_stderr()

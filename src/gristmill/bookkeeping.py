@@ -51,12 +51,11 @@ def write(
 
     `knows`: is there nothing that `meet` would do about jobs of these kinds?
     """
-    if not batch and not ledger.is_sqlite and (one := only_lane(wants, room)) is not None:  # SQLite has no round trips
-        taken = ledger.glance(grab, worker, *one)
-        if taken.jobs and not knows(taken.kinds):
-            ledger.do(_follow_up, taken, meet)
-        return Exchanged({}, [], taken)
     try:
+        if not batch and not ledger.is_sqlite and (one := only_lane(wants, room)) is not None:  # SQLite has no round trips
+            taken = ledger.glance(grab, worker, *one)
+            strange = taken.jobs and not knows(taken.kinds)
+            return Exchanged({}, [], taken, ledger.do(_follow_up, taken, meet) if strange else None)
         try:
             return ledger.do(exchange, worker, batch, wants, room, meet)
         except (SomeRefused, SomeTwice):
@@ -70,10 +69,11 @@ def write(
 
 
 @repeatable
-def _follow_up(tx: Tx, taken: Taken, meet: Meet) -> None:
-    """What `exchange` does about jobs that were taken, when that is done already."""
+def _follow_up(tx: Tx, taken: Taken, meet: Meet) -> int | None:
+    """What `exchange` does about jobs that were taken, when that is done already. Says what is due, as that does."""
     limits.follow(tx, (job.id for job in taken.jobs if job.kind.limited))
     meet(tx, taken.kinds)
+    return tx.due
 
 
 def _one_by_one(ledger: Ledger, worker: int, batch: Batch) -> Exchanged:

@@ -128,8 +128,11 @@ class Worker:
         """Asks for a graceful stop; a second time, for an immediate one. May be called from a signal handler."""
         self.stopping_since = time.monotonic() if self.stopping_since is None else -1e9
         if not self._ended:  # its end of the pipe may be someone else's file by then
-            with contextlib.suppress(OSError):
-                os.write(self._woken, b"!")
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._woken, b"!")
 
     def tick(self, now: float) -> float:
         """Does everything that is due; says in how many seconds something will be."""
@@ -376,6 +379,8 @@ class Worker:
         self._begun |= runs_of(taken.kinds)
         jobs = self._turn_away(taken)
         self.crew.catch_up()
+        if self.crew.batch:
+            self._wake_up()  # its sockets will not do that any more
         self.crew.give(taken.claim, self.appetite.in_turn(jobs, taken.kinds), taken.kinds)
         for place in more - {ASYNC}:
             self.crew.grow(place)

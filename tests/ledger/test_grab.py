@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from gristmill import Limit, task
+from gristmill.bookkeeping import write
 from gristmill.errors import NotYours
 from gristmill.ledger import workers
 from gristmill.ledger.claim import Lane, Taken, Want, claim
+from gristmill.ledger.exchange import Batch
 from gristmill.ledger.finish import Verdict
 from gristmill.ledger.grab import grab, only_lane
+from tests.ledger.conftest import Open
 from tests.ledger.play import Play, solo
 from tests.ledger.together import together
 
@@ -94,3 +100,18 @@ def test_only_one_line_without_a_limit_is_grabbed() -> None:
     assert only_lane([Want(0, 2, (lane,)), Want(1, 2, (Lane(1, 1),))], {0: 2, 1: 2}) is None
     assert only_lane([Want(0, 2, (lane._replace(limit_id=3),))], {0: 2}) is None
     assert only_lane([Want(0, 2, (lane._replace(jobs=(7,)),))], {0: 2}) is None
+
+
+@task(name="paced", limit=Limit("pace", per_second=100))
+def paced(ctx: Any) -> None:
+    """A job with a rate."""
+
+
+def test_what_a_rate_lets_go_on_later_is_said_as_an_exchange_says_it(opened: Open) -> None:
+    play = opened(paced)
+    play.mill.enqueue_many(paced, [{}] * 60)
+    wants, room = [Want(0, 20, (Lane(play.queue_ids()["default"], 0),))], {0: 20}
+    got = write(play.ledger, play.player().id, Batch(), wants, room)
+    assert got.taken is not None
+    assert got.taken.jobs
+    assert got.due is not None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gristmill import Mill
+from gristmill import worker as worker_module
+from gristmill.bookkeeping import write
 from tests import servers
 from tests.apps import everyday
 from tests.worker.helpers import all_end, eventually, worker_process, working
@@ -103,3 +107,31 @@ def test_the_pipe_of_a_dead_worker_is_cleared_away(lite: Mill, sqlite_url: str, 
         worker.kill()
     lite.enqueue(everyday.add, args={"a": 1})
     assert list(bells.iterdir()) == []
+
+
+def test_what_ends_during_a_turn_is_written_at_once(
+    lite: Mill, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn hears children before it deals out jobs; what they said then must not wait for the poll."""
+    other = tmp_path / "other"
+    other.mkdir()
+    second: list[int] = []
+
+    def slowly(*given: Any) -> Any:
+        done = write(*given)
+        if second and done.taken is not None and second[0] in [job.id for job in done.taken.jobs]:
+            (folder / "go").touch()
+            eventually((folder / "ended").exists)
+            time.sleep(0.2)  # until its child has said so
+        return done
+
+    monkeypatch.setattr(worker_module, "write", slowly)
+    with working(lite, **{**DEAF, "slots": 2}):
+        first = lite.enqueue(everyday.hold, args={"folder": str(folder)})
+        eventually((folder / "started").exists)
+        all_end(lite, lite.enqueue(everyday.add, args={"a": 0}).id)  # by a second child
+        second.append(lite.enqueue(everyday.hold, args={"folder": str(other)}).id)
+        eventually((other / "started").exists)
+        eventually(lambda: lite.job(first.id).state == "completed", within=PROMPT)
+        (other / "go").touch()
+        all_end(lite, second[0])

@@ -87,8 +87,9 @@ _REMEMBER = Sql(
 )
 # From key to key, not from job to job: there may be 100,000 of one.
 _WAITING_KEYS = Sql(
-    "WITH RECURSIVE k(id) AS (SELECT (SELECT limit_id FROM gm_job {by_limit} WHERE run_at = {waiting} ORDER BY limit_id"
-    " LIMIT 1) UNION ALL SELECT (SELECT limit_id FROM gm_job {by_limit} WHERE run_at = {waiting} AND limit_id > k.id"
+    "WITH RECURSIVE k(id) AS (SELECT (SELECT limit_id FROM gm_job {by_limit} WHERE run_at = {waiting}"
+    " AND limit_id IS NOT NULL ORDER BY limit_id LIMIT 1) UNION ALL"
+    " SELECT (SELECT limit_id FROM gm_job {by_limit} WHERE run_at = {waiting} AND limit_id > k.id"
     " ORDER BY limit_id LIMIT 1) FROM k WHERE k.id IS NOT NULL)"
     " SELECT id FROM k WHERE id IS NOT NULL LIMIT :most"
 )

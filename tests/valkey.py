@@ -30,10 +30,11 @@ URL_VARIABLE = "GRISTMILL_TEST_REDIS_URL"
 class Valkey:
     """A server of the test's own, without persistence: what it knew is gone when it ends."""
 
-    def __init__(self, folder: Path, password: str = "", keeps: bool = False) -> None:
+    def __init__(self, folder: Path, password: str = "", keeps: bool = False, bind: str = "127.0.0.1") -> None:
         self.password = password
         self.port = 0
         self._folder = folder
+        self._bind = bind
         self._keeps = keeps  # it writes what it knows to disk, when asked to (SAVE), and finds it again
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -55,7 +56,7 @@ class Valkey:
         for _ in range(PORT_ATTEMPTS):
             self.port = self.port or free_port()
             log = self._folder / "valkey.log"
-            settings = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+            settings = ["--port", str(self.port), "--bind", self._bind, "--save", "", "--appendonly", "no"]
             settings += ["--requirepass", self.password] if self.password else []
             settings += [] if self._keeps else ["--dbfilename", f"none-{time.monotonic_ns()}"]
             with log.open("w") as output:

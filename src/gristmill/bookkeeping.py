@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from gristmill.clock import SECOND
+from gristmill.delivery.protocol import Delivery
 from gristmill.demand import labels_of
 from gristmill.errors import DatabaseError, Unavailable
 from gristmill.identity import born, host
@@ -36,6 +39,18 @@ def introduction(settings: WorkerSettings, queues: Sequence[str], delivery: str)
     me = (host(), os.getpid(), born(os.getpid()) or "")
     has = (labels_of(settings.labels, "labels"), settings.slots_of(), settings.jobs_mib)
     return workers.Registration(*me, queues, settings.slots, VERSION, *has, delivery)
+
+
+def for_children(settings: WorkerSettings, sources: Sequence[str], ledger: Ledger, delivery: Delivery) -> dict[str, Any]:
+    """What a child is told when it starts."""
+    return {
+        "sources": list(sources),
+        "path": sys.path,
+        "database": ledger.absolute_url,
+        "delivery": [delivery.name, delivery.url],
+        "memory_mib": settings.memory_mib,
+        "debug": settings.debug,
+    }
 
 
 def write(

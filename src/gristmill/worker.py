@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import selectors
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from functools import partial
 from typing import Any, Literal
 
 from gristmill.appetite import Appetite
-from gristmill.bookkeeping import introduction, say, write
+from gristmill.bookkeeping import for_children, introduction, say, write
 from gristmill.clock import SECOND, micros
 from gristmill.collecting import few_collections
 from gristmill.delivery.protocol import ALL, Bell, Delivery, Seat
@@ -72,17 +71,7 @@ class Worker:
         self.only = tuple(queues)
         self.tickers = [(0.0, ticker) for ticker in tickers]
         self.id = 0
-        self.crew = Crew(
-            {
-                "sources": list(sources),
-                "path": sys.path,
-                "database": ledger.absolute_url,
-                "delivery": [delivery.name, delivery.url],
-                "memory_mib": settings.memory_mib,
-                "debug": settings.debug,
-            },
-            settings,
-        )
+        self.crew = Crew(for_children(settings, sources, ledger, delivery), settings)
         self.only_run = run
         self._seat = Seat(self.only, settings.slots, run is None)
         self._loops = loops  # that it has beside its own

@@ -17,14 +17,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+from chaos.play import ROOT, Impossible, Play, Violation
 from gristmill import Mill
 from gristmill.execution.load import load_sources
 from gristmill.ledger.migrate import upgrade
 from tests import servers
+from tests.valkey import running_valkey
 
-ROOT = Path(__file__).parent.parent
+TITLE = "three hosts, one of them cut off and healed"
+DATABASES = ("none",)
 INSIDE = "GRISTMILL_CHAOS_INSIDE"  # this process is in a network namespace of its own
 HOSTS = ("ada", "bob", "cid")
 LEASE, PAGES, SECONDS, SLOTS = 3.0, 200, 0.4, 2
@@ -36,20 +40,27 @@ from gristmill import Mill
 from gristmill.execution.load import load_sources
 import logging
 logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-with Mill.open(sys.argv[1], load_sources(["module:chaos.app"])) as mill:
-    mill.work(slots=int(sys.argv[2]), lease=float(sys.argv[3]), poll=0.5, labels=[f"host={sys.argv[4]}"])
+url, slots, lease, host, delivery, redis_url = sys.argv[1:]
+how = {"delivery": delivery} if delivery == "database" else {"delivery": delivery, "redis_url": redis_url}
+with Mill.open(url, load_sources(["module:chaos.hosts_app"]), **how) as mill:
+    mill.work(slots=int(slots), lease=float(lease), poll=0.5, labels=[f"host={host}"])
 """
 
 
-def main() -> int:
-    if os.environ.get(INSIDE):
-        return play()
+def play(play: Play) -> str:
     if reason := impossible():
-        print(f"chaos hosts: CANNOT RUN HERE, nothing was checked: {reason}", file=sys.stderr)
-        return 69
+        raise Impossible(reason)
     become_root = [] if os.geteuid() == 0 else ["sudo", "-n", "--preserve-env=PATH"]
-    inside = ["unshare", "--net", "env", f"{INSIDE}=1", sys.executable, "-m", "chaos", "hosts"]
-    return subprocess.run([*become_root, *inside], cwd=ROOT).returncode
+    said = []
+    for delivery in (
+        ("database", "redis", "rq", "arq") if play.full else (play.dice.choice(["database", "redis", "rq", "arq"]),)
+    ):
+        inside = ["unshare", "--net", "env", f"{INSIDE}=1", sys.executable, "-m", "chaos.rows.hosts", delivery]
+        done = subprocess.run([*become_root, *inside], cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            raise Violation(f"with delivery {delivery}:\n{done.stdout}{done.stderr}")
+        said.append(f"{delivery}: {done.stdout.strip()}")
+    return "; ".join(said)
 
 
 def impossible() -> str:
@@ -117,8 +128,9 @@ def database() -> Iterator[tuple[str, str]]:
 
 
 @contextlib.contextmanager
-def worker(host: Host, url: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def worker(host: Host, url: str, delivery: str, redis_url: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-c", _WORKER, url % host.gateway, str(SLOTS), str(LEASE), host.name]
+    command += [delivery, redis_url % host.gateway]
     with log.open("wb") as output:
         process = subprocess.Popen(host.inside(*command), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
     try:
@@ -164,18 +176,22 @@ class Ticks:
         return [key for key, attempt, _, at in self.rows if at > began.get((key, attempt + 1), float("inf"))]
 
 
-def play() -> int:
+def inside(delivery: str) -> None:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gristmill-chaos-")))
         here, there = stack.enter_context(database())
+        redis = stack.enter_context(running_valkey(password="between-hosts", bind="0.0.0.0"))
+        how: dict[str, Any] = (
+            {"delivery": delivery} if delivery == "database" else {"delivery": delivery, "redis_url": redis.url}
+        )
         hosts = [Host(n, name) for n, name in enumerate(HOSTS)]
         for host in hosts:
             stack.callback(host.end)
-        mill = stack.enter_context(Mill.open(here, load_sources(["module:chaos.app"])))
+        mill = stack.enter_context(Mill.open(here, load_sources(["module:chaos.hosts_app"]), **how))
         for host in hosts:
-            stack.enter_context(worker(host, there, folder / f"{host.name}.log"))
+            log = folder / f"{host.name}.log"
+            stack.enter_context(worker(host, there, delivery, redis.url.replace("127.0.0.1", "%s"), log))
         check(mill, hosts, folder)
-    return 0
 
 
 def check(mill: Mill, hosts: list[Host], folder: Path) -> None:
@@ -191,28 +207,29 @@ def check(mill: Mill, hosts: list[Host], folder: Path) -> None:
     victim = hosts[1]
     victim.cut()
     cut_at = time.monotonic()
-    print(f"{victim.name} is cut off")
     eventually(lambda: victim.name not in alive(), "it is declared lost")
     lost_at = time.monotonic()
     assert lost_at - cut_at > LEASE * 0.5, "its lease was not over"
-    print(f"it is lost after {lost_at - cut_at:.1f} s, with a lease of {LEASE:g} s")
     time.sleep(2 * LEASE)
     last = ticks().last_on(victim.name)
     assert cut_at + LEASE / 2 < last < lost_at, "its jobs did not go on, or longer than its lease"
-    print(f"its jobs had stopped {lost_at - last:.1f} s before")
     assert not mill.run(started.id).terminal, "there is nothing left for it; make the run longer"
     victim.heal()
     healed_at = time.monotonic()
     eventually(lambda: ticks().last_on(victim.name) > healed_at, "it works again")
-    print(f"healed, it is at work again after {ticks().last_on(victim.name) - healed_at:.1f} s")
+    back = ticks().last_on(victim.name) - healed_at
     eventually(lambda: mill.run(started.id).terminal, "the run ends")
     run_ = mill.run(started.id)
     (pages,) = (stage for stage in run_.stages if stage.name == "page")
     assert (run_.state, run_.result("index"), pages.completed) == ("completed", PAGES, PAGES), run_
     assert ticks().overlaps() == [], "two attempts of a page were at work at the same time"
     again = sum(1 for _, attempt in {(key, attempt) for key, attempt, _, _ in ticks().rows} if attempt > 1)
-    print(f"{PAGES} pages, each counted once; {again} of them were begun again; no two attempts at the same time")
+    print(
+        f"cut off, it was lost after {lost_at - cut_at:.1f} s (lease {LEASE:g} s), its jobs had stopped"
+        f" {lost_at - last:.1f} s before; healed, it worked again after {back:.1f} s;"
+        f" {PAGES} pages, each counted once, {again} begun again"
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    inside(sys.argv[1])

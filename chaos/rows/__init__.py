@@ -1,0 +1,1 @@
+"""One module per row of the table of faults."""

@@ -1,0 +1,66 @@
+"""kill -9 of supervisors and of their children, in the middle of fan-outs."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from chaos import oracle
+from chaos.play import Crew, Play, Violation
+from chaos.record import noted
+
+TITLE = "kill -9 of supervisors and children"
+DATABASES = ("SQLite", "PostgreSQL")
+
+
+def play(play: Play) -> str:
+    oracle.watch(play.mill)
+    runs, items, kills = play.pick(50, 1000), 100, play.pick(20, 1000)
+    play.start(items, runs=runs, seconds=0.004)
+    crew = play.crew(3, queues=())
+    crew.ready()
+    done = 0
+    while done < kills and oracle.rows(play.mill, "SELECT 1 FROM gm_run WHERE finished_at IS NULL LIMIT 1"):
+        time.sleep(play.dice.uniform(0.05, 0.4))
+        done += _kill_someone(play, crew)
+    longest = oracle.settle(play)
+    oracle.check(play)
+    cut, unwritten = _begun_again(play)
+    return (
+        f"{done} kills over {runs * items} jobs and {runs} fan-ins: 0 lost, missed, early or double;"
+        f" {cut + unwritten} ran again ({cut} cut, {unwritten} whose end was not written yet); longest pause {longest:.1f} s"
+    )
+
+
+def _kill_someone(play: Play, crew: Crew) -> int:
+    crew.keep(3)
+    worker = play.dice.choice(crew.workers)
+    if play.dice.random() < 0.3:
+        crew.kill(worker)
+        crew.keep(3)
+        return 1
+    return int(crew.kill_child(worker))
+
+
+def _begun_again(play: Play) -> tuple[int, int]:
+    """Executions before a job's last: each was cut by a kill, one per slot, or ended unwritten in a killed worker."""
+    slots = sum(slots for _, slots, *_ in noted(play.folder, "killed"))
+    dead = {pid for pid, *_ in noted(play.folder, "killed")}
+    last = {job: attempt for job, attempt, *_ in noted(play.folder, "began")}
+    ended = {(job, attempt) for job, attempt, *_ in noted(play.folder, "ended")}
+    cut, unwritten = 0, 0
+    innocent: Counter[str] = Counter()
+    for job, attempt, pid, parent, _ in noted(play.folder, "began"):
+        if attempt == last[job]:
+            continue
+        if pid not in dead and parent not in dead:
+            innocent[f"job {job} ran again though attempt {attempt} was in a worker that nobody killed"] += 1
+        if (job, attempt) in ended:
+            unwritten += 1
+        else:
+            cut += 1
+    if innocent:
+        raise Violation("; ".join(list(innocent)[:5]))
+    if cut > slots:
+        raise Violation(f"{cut} executions were cut, and only {slots} slots were killed")
+    return cut, unwritten

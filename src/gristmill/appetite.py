@@ -14,7 +14,7 @@ from gristmill.fairness import Shares
 from gristmill.ledger.claim import BY_NAME, Claimed, Kind, Lane, Taken, Want, find_floor
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.store import Ledger
-from gristmill.model import Priority
+from gristmill.priority import Priority
 from gristmill.settings import WorkerSettings
 
 _RESCAN = 1.0  # seconds between looks at a whole lane, dead index entries included

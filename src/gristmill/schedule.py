@@ -18,8 +18,8 @@ from gristmill.binding import check_key, encode
 from gristmill.clock import SECOND, micros
 from gristmill.cron import Cron, Window, jitter
 from gristmill.errors import Invalid, did_you_mean
-from gristmill.model import Priority
 from gristmill.pipeline import Part, Pipeline, Stage, Task, check_name
+from gristmill.priority import Priority
 
 CATCH_UP = ("none", "one", "all")  #: of the fire times that passed while nobody looked: none, the newest, each
 ON_TIME = 60 * SECOND  # later than so, a fire time was missed: a restart of all workers takes less

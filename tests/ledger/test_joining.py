@@ -16,7 +16,8 @@ from gristmill.clock import FrozenClock
 from gristmill.errors import Refused
 from gristmill.ledger.finish import Verdict
 from gristmill.ledger.store import Ledger
-from gristmill.model import Priority, Run
+from gristmill.model import Run
+from gristmill.priority import Priority
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, each, plan, step
 from tests.ledger.together import outcomes, together

@@ -11,8 +11,9 @@ from sqlalchemy import CheckConstraint, inspect, text
 from gristmill import Mill
 from gristmill import ledger as ledger_package
 from gristmill.errors import Invalid, NotYours, SchemaMismatch, Unavailable
-from gristmill.ledger import migrate, workers
-from gristmill.ledger.schema import REVISION, VERSION_TABLE, metadata
+from gristmill.ledger import columns, migrate, workers
+from gristmill.ledger.columns import REVISION, VERSION_TABLE
+from gristmill.ledger.schema import metadata, written
 from gristmill.ledger.store import Ledger
 from gristmill.ledger.workers import Registration
 from tests.ledger import invariants
@@ -215,3 +216,8 @@ def test_no_statement_asks_for_all_columns() -> None:
         if re.search(r"SELECT \*|RETURNING \*|\b[a-z]+\.\*", line.partition("  #")[0])
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("table", ["subject", "run", "stage", "job", "attempt", "worker", "schedule", "fire"])
+def test_what_is_read_whole_is_all_that_the_schema_has(table: str) -> None:
+    assert getattr(columns, table.upper()) == written(metadata.tables[f"gm_{table}"])

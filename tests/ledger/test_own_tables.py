@@ -10,7 +10,7 @@ from sqlalchemy import inspect
 from gristmill import Migrations, Mill
 from gristmill.errors import DatabaseError, Invalid, SchemaMismatch
 from gristmill.ledger import migrate
-from gristmill.ledger.schema import REVISION
+from gristmill.ledger.columns import REVISION
 from gristmill.ledger.store import Ledger
 from tests.apps import shelving
 from tests.ledger.test_migrations import OURS, empty_url, ledger, tables  # noqa: F401

@@ -63,3 +63,12 @@ def test_a_child_that_loads_an_application_loads_no_database() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.split() == []
+
+
+def test_a_worker_starts_without_what_only_migrations_need() -> None:
+    program = (
+        "import sys; import gristmill.worker;"
+        " print(*sorted({'alembic', 'gristmill.ledger.schema', 'sqlalchemy.dialects.postgresql'} & sys.modules.keys()))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []

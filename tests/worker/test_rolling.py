@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from gristmill import Mill
-from gristmill.ledger.schema import REVISION
+from gristmill.ledger.columns import REVISION
 from tests.apps.rolling import rolling
 from tests.ledger import invariants
 from tests.servers import ROOT

@@ -22,7 +22,7 @@ from redis.asyncio import ConnectionPool
 
 from gristmill.delivery.broker import BrokerBell
 from gristmill.ledger.outbox import Due
-from gristmill.model import Priority
+from gristmill.priority import Priority
 
 TASK = "gristmill"
 _DAY = 86_400

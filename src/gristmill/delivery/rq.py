@@ -25,7 +25,7 @@ from rq.worker import WorkerStatus
 from gristmill.delivery.broker import BrokerBell
 from gristmill.identity import host
 from gristmill.ledger.outbox import Due
-from gristmill.model import Priority
+from gristmill.priority import Priority
 
 log = logging.getLogger("gristmill.delivery")
 

@@ -15,17 +15,17 @@ import orjson
 from sqlalchemy.exc import IntegrityError
 
 from gristmill.errors import NotFound, Refused, did_you_mean
-from gristmill.ledger import chores, flow, schema
+from gristmill.ledger import chores, flow
 from gristmill.ledger.chores import Selection
+from gristmill.ledger.columns import STAGE, columns
 from gristmill.ledger.moment import Ended, moment
-from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql, numbers
 from gristmill.ledger.stop import audit
 from gristmill.ledger.store import Tx
 from gristmill.states import ACTIVE_RUN, TERMINAL, StageState, State, sources
 
 _RUN = Sql("SELECT id, subject_id, pipeline, state, epoch, stop FROM gm_run WHERE id = :run")
-_STAGES = Sql(f"SELECT {columns(schema.stage)} FROM gm_stage WHERE run_id = :run ORDER BY position")
+_STAGES = Sql(f"SELECT {columns(STAGE)} FROM gm_stage WHERE run_id = :run ORDER BY position")
 _OTHER = Sql(f"SELECT id FROM gm_run WHERE subject_id = :subject AND id <> :run AND state IN ({numbers(ACTIVE_RUN)})")
 _NEXT_EPOCH = Sql(
     f"UPDATE gm_run SET state = {State.IN_PROGRESS:d}, epoch = epoch + 1, started_at = coalesce(started_at, {{now}}),"

@@ -25,8 +25,9 @@ import orjson
 from gristmill.clock import to_datetime
 from gristmill.errors import Invalid, Refused, SchemaMismatch
 from gristmill.ledger import migrate
+from gristmill.ledger.columns import REVISION, columns
 from gristmill.ledger.outbox import UNPUBLISH_ALL
-from gristmill.ledger.schema import REVISION, columns, metadata
+from gristmill.ledger.schema import metadata, written
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit
 from gristmill.ledger.store import Ledger, Tx, shown, sqlite_module
@@ -109,7 +110,7 @@ def _copy_tables(ledger: Ledger, copy: Path) -> None:
             target.execute(f"DROP INDEX {name}")
         for table in metadata.sorted_tables:
             target.execute(f"DELETE FROM {table.name}")
-            names = columns(table)
+            names = columns(written(table))
             places = ", ".join("?" * (names.count(",") + 1))
             insert = f"INSERT INTO {table.name} ({names}) VALUES ({places})"
             order = ", ".join(column.name for column in table.primary_key)  # in which SQLite keeps them
@@ -314,7 +315,8 @@ def _load(tx: Tx, copy: Path) -> None:
     tx.script(f"TRUNCATE {', '.join(table.name for table in metadata.sorted_tables)}")
     with closing(_sqlite(copy)) as source:
         for table in metadata.sorted_tables:
-            tx.add_stream(table.name, columns(table), source.execute(f"SELECT {columns(table)} FROM {table.name}"))
+            names = columns(written(table))
+            tx.add_stream(table.name, names, source.execute(f"SELECT {names} FROM {table.name}"))
         last = source.execute(_WORKERS.text).fetchone()[0] or 0
         own = {name: source.execute(f"SELECT {what} FROM {name}").fetchall() for name, what in _NAMES.items()}
     for name, rows in _kept(existing, own).items():

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from gristmill.errors import Refused
-from gristmill.ledger import chores, parents, schema
+from gristmill.ledger import chores, parents
+from gristmill.ledger.columns import STAGE, columns
 from gristmill.ledger.moment import Ended, moment
 from gristmill.ledger.read import LAST_WHOLE_RUN
-from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.steps import Steps
 from gristmill.ledger.store import Tx
@@ -35,7 +35,7 @@ _COUNT = Sql(
     " FROM {rows f: stage bigint, done int, partly int, bad int, passed int, dropped int} WHERE gm_stage.id = f.stage"
     " RETURNING run_id, state, total - completed - failed - skipped - cancelled"
 )
-_STAGES = Sql(f"SELECT {columns(schema.stage)} FROM gm_stage WHERE run_id {{in runs}} ORDER BY run_id, position")
+_STAGES = Sql(f"SELECT {columns(STAGE)} FROM gm_stage WHERE run_id {{in runs}} ORDER BY run_id, position")
 _EDGES = Sql(
     "SELECT s.run_id, e.upstream_id, e.downstream_id FROM gm_edge e JOIN gm_stage s ON s.id = e.upstream_id"
     " WHERE s.run_id {in runs}"

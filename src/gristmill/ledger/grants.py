@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gristmill.errors import Invalid
-from gristmill.ledger.schema import VERSION_TABLE, metadata
+from gristmill.ledger.columns import VERSION_TABLE
+from gristmill.ledger.schema import metadata
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx, shown
 

@@ -18,9 +18,9 @@ from gristmill.clock import SECOND, to_datetime
 from gristmill.demand import Demand, least_lacking, pool_of
 from gristmill.errors import DatabaseError
 from gristmill.ledger import names, schedules
+from gristmill.ledger.columns import REVISION
 from gristmill.ledger.grants import purpose_of
 from gristmill.ledger.locks import held_locks
-from gristmill.ledger.schema import REVISION
 from gristmill.ledger.serving import Worker, offers
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx, sqlite_module

@@ -20,7 +20,8 @@ from sqlalchemy import Connection, Engine, inspect
 
 from gristmill.application import Migrations
 from gristmill.errors import Invalid, SchemaMismatch, did_you_mean
-from gristmill.ledger.schema import REVISION, VERSION_TABLE, metadata
+from gristmill.ledger.columns import REVISION, VERSION_TABLE
+from gristmill.ledger.schema import metadata
 from gristmill.ledger.store import Ledger, shown
 
 LEDGER = "gristmill"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gristmill.ledger.claim import BY_NAME
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx, repeatable
-from gristmill.model import Priority
+from gristmill.priority import Priority
 
 WINDOW = 10_000  # jobs of one queue that are published at once: a million ready ones must not fill Redis
 _SLACK = 1000  # places in the line that are looked at again: PostgreSQL's numbers do not commit in their order

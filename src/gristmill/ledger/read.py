@@ -9,13 +9,13 @@ import orjson
 
 from gristmill.clock import SECOND, to_datetime
 from gristmill.errors import NotFound, did_you_mean
-from gristmill.ledger import schema
 from gristmill.ledger.choose import JOBS, RUNS, THERE
-from gristmill.ledger.schema import columns
+from gristmill.ledger.columns import ATTEMPT, JOB, STAGE, WORKER, columns
 from gristmill.ledger.sql import WAITING, Sql
 from gristmill.ledger.store import Ledger, Tx
 from gristmill.limit import Numbers
-from gristmill.model import Attempt, AuditEntry, Job, Priority, Queue, Run, Stage, Worker
+from gristmill.model import Attempt, AuditEntry, Job, Queue, Run, Stage, Worker
+from gristmill.priority import Priority
 from gristmill.states import SUCCESS, StageState, State, WorkerState
 
 # ---- what a worker needs to know about the jobs that it holds
@@ -134,7 +134,7 @@ _RUN_COLUMNS = (
     f" r.created_at, r.started_at, r.finished_at, r.retried_at{RUNS}"
 )
 _STAGES_OF = Sql(
-    f"SELECT {columns(schema.stage, 'g')}, q.name AS queue, f.run_id AS taken_from FROM gm_stage g"
+    f"SELECT {columns(STAGE, 'g')}, q.name AS queue, f.run_id AS taken_from FROM gm_stage g"
     " JOIN gm_queue q ON q.id = g.queue_id LEFT JOIN gm_stage f ON f.id = g.source_id WHERE g.run_id {in ids}"
     " ORDER BY g.run_id, g.position"
 )
@@ -223,14 +223,14 @@ def _stage(row: Any, parts: Any) -> Stage:
 
 
 _JOB_COLUMNS = (
-    f"SELECT {columns(schema.job, 'j')}, g.name AS stage, s.name AS subject, t.name AS task, q.name AS queue,"
+    f"SELECT {columns(JOB, 'j')}, g.name AS stage, s.name AS subject, t.name AS task, q.name AS queue,"
     " EXISTS (SELECT 1 FROM gm_attempt a WHERE a.job_id = j.id AND a.attempt = j.attempt AND a.outcome = 'adopted')"
     " AS adopted, (SELECT m.error FROM gm_missed m WHERE m.job_id = j.id AND m.at = j.finished_at)"
     f" AS missed{JOBS}"
 )
 _THESE_JOBS = Sql(f"{_JOB_COLUMNS} WHERE j.id {{in ids}} AND {THERE} ORDER BY j.id DESC")
 _THIS_JOB = Sql(f"{_JOB_COLUMNS} WHERE j.id = :id AND {THERE}")  # by one number: PostgreSQL need not plan it each time
-_ATTEMPTS = Sql(f"SELECT {columns(schema.attempt)} FROM gm_attempt WHERE job_id = :job ORDER BY attempt DESC")
+_ATTEMPTS = Sql(f"SELECT {columns(ATTEMPT)} FROM gm_attempt WHERE job_id = :job ORDER BY attempt DESC")
 
 
 def job(tx: Tx, number: int) -> Job:
@@ -335,7 +335,7 @@ _HEADS = Sql(
     "SELECT min(created_at) FROM gm_job WHERE id IN (SELECT id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue"
     " ORDER BY pool, priority, ready LIMIT 1)"
 )
-_WORKERS = Sql(f"SELECT {columns(schema.worker)} FROM gm_worker WHERE state = 0 OR :every ORDER BY id DESC LIMIT :most")
+_WORKERS = Sql(f"SELECT {columns(WORKER)} FROM gm_worker WHERE state = 0 OR :every ORDER BY id DESC LIMIT :most")
 _HELD_IDS = Sql("SELECT worker_id, jobs FROM gm_claim ORDER BY id")
 _HELD_ROWS = Sql(
     f"SELECT worker_id, queue_id, count(*) AS n FROM gm_job WHERE id {{in ids}} AND state = {State.IN_PROGRESS:d}"

@@ -11,10 +11,10 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 
 from gristmill.errors import Refused
-from gristmill.ledger import flow, recover, schema
+from gristmill.ledger import flow, recover
 from gristmill.ledger.claim import PART_OF
+from gristmill.ledger.columns import STAGE, columns
 from gristmill.ledger.finish import Outcome, Verdict, settle
-from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.model import Repair
@@ -45,7 +45,7 @@ _OPEN_BEFORE = Sql(
     "SELECT e.downstream_id, count(*) AS n FROM gm_edge e JOIN gm_stage s ON s.id = e.upstream_id"
     f" WHERE s.run_id = :run AND s.state <> {StageState.CLOSED:d} GROUP BY e.downstream_id"
 )
-_STAGES = Sql(f"SELECT {columns(schema.stage)} FROM gm_stage WHERE run_id = :run ORDER BY position")
+_STAGES = Sql(f"SELECT {columns(STAGE)} FROM gm_stage WHERE run_id = :run ORDER BY position")
 _COUNTS = Sql(
     "SELECT count(*) AS total, count(CASE WHEN state IN (2, 3) THEN 1 END) AS completed,"
     " count(CASE WHEN state = 3 THEN 1 END) AS with_errors, count(CASE WHEN state = 4 THEN 1 END) AS failed,"

@@ -14,9 +14,9 @@ import orjson
 
 from gristmill.clock import SECOND, to_datetime
 from gristmill.errors import Invalid, NotFound, Refused, did_you_mean
-from gristmill.ledger import schema, stale, start
+from gristmill.ledger import stale, start
+from gristmill.ledger.columns import FIRE, SCHEDULE, columns
 from gristmill.ledger.read import now
-from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.start import IfActive, NewJob, PlannedStage
 from gristmill.ledger.stop import audit
@@ -62,7 +62,7 @@ class Fired(NamedTuple):
     moved: bool = True
 
 
-_COLUMNS = columns(schema.schedule)
+_COLUMNS = columns(SCHEDULE)
 _ALL = Sql(f"SELECT {_COLUMNS} FROM gm_schedule ORDER BY name")
 _ONE = Sql(f"SELECT {_COLUMNS} FROM gm_schedule WHERE name = :name")
 _LOCK = Sql(f"SELECT {_COLUMNS} FROM gm_schedule WHERE id = :schedule {{lock}}")
@@ -105,7 +105,7 @@ _FORGET = Sql(
     "DELETE FROM gm_fire WHERE schedule_id = :schedule AND id <="
     " (SELECT id FROM gm_fire WHERE schedule_id = :schedule ORDER BY id DESC LIMIT 1 OFFSET :kept)"
 )
-_HISTORY = f"SELECT {columns(schema.fire, 'f')}, s.name FROM gm_fire f JOIN gm_schedule s ON s.id = f.schedule_id"
+_HISTORY = f"SELECT {columns(FIRE, 'f')}, s.name FROM gm_fire f JOIN gm_schedule s ON s.id = f.schedule_id"
 _JOB_STATE = Sql("SELECT state FROM gm_job WHERE id = :job")
 _RUN_STATE = Sql("SELECT state FROM gm_run WHERE id = :run")
 

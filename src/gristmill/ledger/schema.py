@@ -28,9 +28,6 @@ from gristmill.ledger.schema_delivery import delivery_tables
 from gristmill.ledger.sql import WAITING
 from gristmill.states import StageState, State
 
-REVISION = "0001"  # the newest migration: what this code needs a database to be at
-VERSION_TABLE = "gm_version"
-
 metadata = MetaData()
 Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite makes only INTEGER PRIMARY KEY the rowid
 Key = Text().with_variant(Text(collation="C"), "postgresql")  # walked in byte order, as SQLite does anyway
@@ -585,7 +582,6 @@ once = Table(
 Index("gm_once_age", once.c.at)
 
 
-def columns(table: Table, alias: str = "") -> str:
-    """All columns that this code knows, for a SELECT. Never `*`: while processes run, newer code may add a column, and
-    PostgreSQL refuses a prepared statement whose columns have changed."""
-    return ", ".join(f'{alias}."{c.name}"' if alias else f'"{c.name}"' for c in table.columns if c.computed is None)
+def written(table: Table) -> str:
+    """The names of the columns that hold what someone wrote, as `columns` takes them."""
+    return " ".join(column.name for column in table.columns if column.computed is None)

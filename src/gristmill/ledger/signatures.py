@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from gristmill.clock import to_datetime
 from gristmill.errors import NotFound, Refused
-from gristmill.ledger import flow, schema
+from gristmill.ledger import flow
 from gristmill.ledger.choose import THERE
+from gristmill.ledger.columns import ATTEMPT, columns
 from gristmill.ledger.parts import PartOfEnded
 from gristmill.ledger.read import attempt, conditions
-from gristmill.ledger.schema import columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import InClosedStage, audit, requeue_job
 from gristmill.ledger.store import Tx
@@ -36,7 +36,7 @@ _LIST = (
     f"{_FROM} LEFT JOIN gm_ignored_error i ON i.fingerprint = a.fingerprint%s"
     " GROUP BY a.fingerprint ORDER BY failed DESC, attempts DESC, a.fingerprint LIMIT :most"
 )
-_EXAMPLE = f"SELECT {columns(schema.attempt, 'a')}{_FROM}%s ORDER BY a.ended_at DESC, a.job_id DESC LIMIT 1"
+_EXAMPLE = f"SELECT {columns(ATTEMPT, 'a')}{_FROM}%s ORDER BY a.ended_at DESC, a.job_id DESC LIMIT 1"
 _EXAMPLES = (  # CROSS: SQLite begins with the few
     "SELECT a.fingerprint, a.error_class, a.error FROM {rows last: mark text, seen bigint} CROSS JOIN"
     f" {_JOINED}%s ORDER BY a.job_id"

@@ -23,7 +23,7 @@ from sqlalchemy.engine import URL, make_url
 from gristmill.clock import Clock
 from gristmill.errors import DatabaseError, Invalid, SchemaMismatch, Unavailable
 from gristmill.ledger import limits
-from gristmill.ledger.schema import REVISION, VERSION_TABLE
+from gristmill.ledger.columns import REVISION, VERSION_TABLE
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.tx import DELAYED, GuestTx, Tx
 

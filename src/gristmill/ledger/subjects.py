@@ -7,8 +7,7 @@ from typing import Any
 
 from gristmill.clock import SECOND, to_datetime
 from gristmill.errors import NotFound
-from gristmill.ledger import schema
-from gristmill.ledger.schema import columns
+from gristmill.ledger.columns import SUBJECT, columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit
 from gristmill.ledger.store import Tx
@@ -50,7 +49,7 @@ def set_subject(
 # ---- reading
 
 _COLUMNS = (
-    f"SELECT {columns(schema.subject, 's')}, CASE WHEN s.last_good_at > 0 THEN {{now}} - s.last_good_at END AS age"
+    f"SELECT {columns(SUBJECT, 's')}, CASE WHEN s.last_good_at > 0 THEN {{now}} - s.last_good_at END AS age"
     " FROM gm_subject s"
 )
 _NOW = Sql("SELECT {now}")

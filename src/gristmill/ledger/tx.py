@@ -62,7 +62,7 @@ class Tx:
     def all(self, sql: Sql, **given: Any) -> list[Any]:
         """Rows, whose columns are attributes too."""
         cursor = self.execute(sql, **given)
-        make = _row_type(tuple(column[0] for column in cursor.description))._make
+        make = _row_type(_columns(cursor))._make
         return list(map(make, self._drive(cursor.fetchall)))
 
     def tuples(self, sql: Sql, **given: Any) -> list[tuple[Any, ...]]:
@@ -232,9 +232,17 @@ class GuestTx(Tx):
         self.connection.exec_driver_sql(statement)
 
 
+def _columns(cursor: Any) -> tuple[str | bytes, ...]:
+    """Their names. (psycopg's `description` makes an object of each: a tenth of the time of a short answer.)"""
+    result = getattr(cursor, "pgresult", None)
+    if result is None:
+        return tuple(column[0] for column in cursor.description)
+    return tuple([result.fname(n) for n in range(result.nfields)])
+
+
 @lru_cache(maxsize=500)
-def _row_type(names: tuple[str, ...]) -> Any:
-    return namedtuple("Row", names, rename=True)
+def _row_type(names: tuple[str | bytes, ...]) -> Any:
+    return namedtuple("Row", [name.decode() if isinstance(name, bytes) else name for name in names], rename=True)
 
 
 _COPY_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})

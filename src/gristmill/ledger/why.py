@@ -17,9 +17,9 @@ from gristmill.clock import to_datetime
 from gristmill.demand import NOTHING, Demand, all_of, class_of, least_lacking
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.identity import gone, host
-from gristmill.ledger import locks, names, schema, why_limits
+from gristmill.ledger import locks, names, why_limits
 from gristmill.ledger.choose import THERE
-from gristmill.ledger.schema import columns
+from gristmill.ledger.columns import JOB, RUN, STAGE, columns
 from gristmill.ledger.serving import Worker, offers
 from gristmill.ledger.sql import WAITING, Sql
 from gristmill.ledger.store import Tx
@@ -279,7 +279,7 @@ _WORKERS = Sql(
 )
 _HOLDERS = Sql("SELECT id, host, heartbeat_at FROM gm_worker WHERE id {in ids}")
 _JOBS = Sql(
-    f"SELECT {columns(schema.job, 'j')}, g.name AS stage, r.state AS run_state, r.stop,"
+    f"SELECT {columns(JOB, 'j')}, g.name AS stage, r.state AS run_state, r.stop,"
     " t.name AS task, q.name AS queue, q.paused, q.limit_id AS queue_limit, l.name AS limit_name, l.key AS limit_key,"
     " p.id AS part_of, coalesce(p.ends_as, p.state) AS parent_state,"
     " (SELECT m.error FROM gm_missed m WHERE m.job_id = j.id AND m.at = j.finished_at) AS missed"
@@ -302,10 +302,9 @@ _AHEAD = Sql(
     " OR (priority = :priority AND (CAST(:ready AS bigint) IS NULL OR ready < :ready OR (ready = :ready AND id < :job))))"
 )
 _RUN = Sql(
-    f"SELECT {columns(schema.run, 'r')}, s.name AS subject FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id"
-    " WHERE r.id = :run"
+    f"SELECT {columns(RUN, 'r')}, s.name AS subject FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id WHERE r.id = :run"
 )
-_STAGES = Sql(f"SELECT {columns(schema.stage)} FROM gm_stage WHERE run_id = :run ORDER BY position")
+_STAGES = Sql(f"SELECT {columns(STAGE)} FROM gm_stage WHERE run_id = :run ORDER BY position")
 _EDGES = Sql(
     "SELECT e.downstream_id, u.name FROM gm_edge e JOIN gm_stage u ON u.id = e.upstream_id WHERE u.run_id = :run"
     " ORDER BY u.position"

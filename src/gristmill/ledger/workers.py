@@ -10,10 +10,10 @@ import orjson
 
 from gristmill.errors import NotYours, SchemaMismatch
 from gristmill.ledger.claim import PART_OF
+from gristmill.ledger.columns import REVISION
 from gristmill.ledger.finish import Outcome, Verdict, settle
 from gristmill.ledger.hold import hold
 from gristmill.ledger.locks import end_locks
-from gristmill.ledger.schema import REVISION
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.states import State, WorkerState

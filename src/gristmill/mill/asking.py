@@ -19,8 +19,9 @@ from gristmill.mill.lazy import lazy
 from gristmill.mill.part_runs import Only, part_run
 from gristmill.mill.reading import Reading
 from gristmill.mill.values import arguments, choice, delay_of, moment, name_of
-from gristmill.model import Job, Priority, Run
+from gristmill.model import Job, Run
 from gristmill.pipeline import Part, Pipeline, Stage, Task, check_timeout
+from gristmill.priority import Priority
 from gristmill.retry import Retries
 from gristmill.states import UniqueScope
 

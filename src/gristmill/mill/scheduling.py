@@ -16,8 +16,9 @@ from gristmill.errors import Invalid
 from gristmill.mill.asking import Asking
 from gristmill.mill.lazy import lazy
 from gristmill.mill.values import arguments, name_of, who
-from gristmill.model import Firing, Priority, Run, ScheduleEntry
+from gristmill.model import Firing, Run, ScheduleEntry
 from gristmill.pipeline import Pipeline
+from gristmill.priority import Priority
 from gristmill.schedule import Schedule
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from gristmill.execution.locking import Lock, Locks, Program
 from gristmill.execution.parts import Parts
 from gristmill.execution.run import Report
 from gristmill.ledger.applied import Version, guard
-from gristmill.model import Priority
 from gristmill.model import Stage as StageModel
 from gristmill.pipeline import Part, Stage, Task
+from gristmill.priority import Priority
 from gristmill.registry import Registry
 from gristmill.testing.performing import perform
 

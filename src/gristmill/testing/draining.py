@@ -32,8 +32,8 @@ from gristmill.ledger.finish import Verdict, begin, begin_free, report_progress
 from gristmill.ledger.queues import all_queues, next_due, promote
 from gristmill.ledger.store import Ledger, Tx
 from gristmill.mill import Mill
-from gristmill.model import Priority
 from gristmill.pipeline import Task
+from gristmill.priority import Priority
 from gristmill.settings import VERSION
 from gristmill.testing.performing import perform
 

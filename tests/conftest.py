@@ -47,7 +47,8 @@ class TestRun:
 
 
 RUN = pytest.StashKey[TestRun]()
-LEFT_OUT = pytest.StashKey[int]()
+ALL = pytest.StashKey[bool]()  # nobody chose among the tests: those that are slow are left to ./run chaos
+LEFT_OUT = pytest.StashKey[dict[str, int]]()  # how many, by mark
 
 
 # ---- one run, many processes -------------------------------------------------------------------------------------
@@ -60,11 +61,13 @@ def is_worker(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as it is for a shell's background job, and for what that starts
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.stash[LEFT_OUT] = 0
+    config.stash[LEFT_OUT] = {}
     if is_worker(config):
+        config.stash[ALL] = config.workerinput["gristmill_all"]  # type: ignore[attr-defined]
         directory, owner, prefix = config.workerinput["gristmill_run"]  # type: ignore[attr-defined]
         config.stash[RUN] = TestRun(Path(directory), owner, prefix)
     else:
+        config.stash[ALL] = config.args_source is config.ArgsSource.TESTPATHS and not config.getoption("-m")
         config.stash[RUN] = TestRun.begin()
 
 
@@ -72,6 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     run = node.config.stash[RUN]
     node.workerinput["gristmill_run"] = (str(run.directory), run.owner, run.database_prefix)
+    node.workerinput["gristmill_all"] = node.config.stash[ALL]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -79,7 +83,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[RUN].end()
 
 
-# ---- --without=pg ------------------------------------------------------------------------------------------------
+# ---- what is left out --------------------------------------------------------------------------------------------
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,11 +100,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if PG_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("pg")
-    if "pg" in config.getoption("--without"):
-        left_out = [item for item in items if item.get_closest_marker("pg")]
-        items[:] = [item for item in items if not item.get_closest_marker("pg")]
+    for mark in [*config.getoption("--without"), *(["slow"] if config.stash[ALL] else [])]:
+        left_out = [item for item in items if item.get_closest_marker(mark)]
+        items[:] = [item for item in items if not item.get_closest_marker(mark)]
         config.hook.pytest_deselected(items=left_out)
-        config.stash[LEFT_OUT] = len(left_out)
+        config.stash[LEFT_OUT][mark] = len(left_out)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -111,13 +115,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Every worker collects, and leaves out, the same tests: not a sum."""
-    left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
-    node.config.stash[LEFT_OUT] = max(node.config.stash[LEFT_OUT], left_out)
+    node.config.stash[LEFT_OUT].update(getattr(node, "workeroutput", {}).get("left_out", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if config.getoption("--without"):
-        terminalreporter.write_line(f"left out by --without=pg: {config.stash[LEFT_OUT]} tests", yellow=True)
+    for mark, count in config.stash[LEFT_OUT].items():
+        why = "they are of ./run chaos suites" if mark == "slow" else f"by --without={mark}"
+        terminalreporter.write_line(f"left out: {count} tests that are marked {mark}, {why}", yellow=True)
 
 
 # ---- databases ---------------------------------------------------------------------------------------------------

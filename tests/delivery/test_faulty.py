@@ -16,6 +16,8 @@ from tests.delivery.faulty import Faulty
 from tests.ledger import invariants
 from tests.worker.helpers import all_end, lines, run_ends, working
 
+pytestmark = pytest.mark.slow  # of ./run chaos
+
 SEED = 7
 POLL = {"slots": 2, "poll": 0.2}
 

@@ -24,6 +24,8 @@ from tests.ledger.conftest import Open
 from tests.ledger.crash import AFTER_COMMIT, Crasher, Order
 from tests.ledger.play import Play, each, end, plain, plan, solo, step, stubborn
 
+pytestmark = pytest.mark.slow  # of ./run chaos
+
 ITEMS = {"find": ["a", "b", "c"]}
 
 

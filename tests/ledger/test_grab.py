@@ -78,6 +78,27 @@ def test_a_lost_worker_gets_nothing_and_is_told(play: Play) -> None:
     assert play.mill.job(job.id).state == "queued"
 
 
+def test_what_a_lost_worker_grabbed_comes_back(play: Play) -> None:
+    jobs = {play.mill.enqueue(solo).id for _ in range(3)}
+    lost, other = play.player(), play.player()
+    assert {job.id for job in grabbed(play, lost.id).jobs} == jobs
+    play.clock.advance(3600)
+    other.heartbeat()
+    play.ledger.do(workers.rescue, lost.id)
+    assert {job.id: job.attempt for job in grabbed(play, other.id).jobs} == dict.fromkeys(jobs, 2)
+    assert play.value("SELECT sum(losses) FROM gm_job") == 3
+
+
+def test_a_grab_whose_answer_is_lost_is_given_back_as_a_stray(play: Play) -> None:
+    """The statement has committed, and the worker knows nothing of it: what it holds is all but that."""
+    jobs = [play.mill.enqueue(solo).id for _ in range(4)]
+    player = play.player()
+    known = grabbed(play, player.id, 2).jobs
+    grabbed(play, player.id, 2)
+    assert play.ledger.do(workers.release_strays_of, player.id, {job.id for job in known}) == 2
+    assert [play.mill.job(job).state for job in jobs] == ["in_progress"] * 2 + ["queued"] * 2
+
+
 def test_a_key_among_queued_jobs_is_free_once_its_job_is_taken(play: Play) -> None:
     first = play.mill.enqueue(solo, unique="one", unique_scope="queued")
     assert [job.id for job in grabbed(play, play.player().id).jobs] == [first.id]

@@ -27,6 +27,8 @@ from tests.ledger.conftest import EMPTY, empty
 from tests.ledger.hooks import hooked
 from tests.ledger.play import Play, Player, each, end, plan, solo, step
 
+pytestmark = pytest.mark.slow  # of ./run chaos
+
 EMPTY_BUT_NAMES = ";".join(line for line in EMPTY.split(";") if "gm_queue" not in line and "gm_task" not in line)
 _LOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 

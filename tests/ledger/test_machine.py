@@ -37,6 +37,8 @@ from tests.ledger.conftest import empty
 from tests.ledger.play import Play, Player, each, end, gate, plain, plan, solo, step
 from tests.ledger.test_moment import make
 
+pytestmark = pytest.mark.slow  # of ./run chaos
+
 T = TypeVar("T")
 EXAMPLES = int(os.environ.get("GRISTMILL_EXAMPLES", "0"))
 SOME = Retries(1, delays=[5], crashes=1, losses=2)

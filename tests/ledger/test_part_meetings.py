@@ -23,6 +23,8 @@ from tests.ledger.play import Play, Player, each, end, plain, plan, solo, step
 from tests.ledger.test_interleavings import EMPTY_BUT_NAMES, Call, Meeting, Scenario, call, meet
 from tests.ledger.together import split, together
 
+pytestmark = pytest.mark.slow  # of ./run chaos
+
 SITE = plan("site", find=step(), page=each("find", need=0), total=step("page"))
 
 

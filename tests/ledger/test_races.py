@@ -27,6 +27,8 @@ from tests.ledger.conftest import Open
 from tests.ledger.play import Play, Player, each, end, plan, solo, step
 from tests.ledger.together import outcomes, split, times, together
 
+pytestmark = pytest.mark.slow  # of ./run chaos
+
 
 def states(play: Play) -> Counter[str]:
     return Counter(run.state for run in play.mill.runs(limit=10_000))

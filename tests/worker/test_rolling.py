@@ -26,6 +26,8 @@ EXPAND = f'''"""Something new: a column that may be empty, and a table."""
 import sqlalchemy as sa
 from alembic import op
 
+pytestmark = pytest.mark.slow  # of ./run chaos
+
 revision = "{NEXT}"
 down_revision = "{REVISION}"
 

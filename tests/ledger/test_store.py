@@ -120,6 +120,23 @@ def test_a_commit_whose_answer_was_lost_is_looked_up_and_holds(wire: tuple[Cable
     assert len(far.mill.runs(subject="s")) == 1
 
 
+def test_what_is_committed_is_acknowledged_though_the_database_is_away_right_after(
+    wire: tuple[Cable, str], far: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or whoever asked would ask again, for something that is there."""
+    far.mill.start("one", "first")
+    far.mill.enqueue(solo)
+    monkeypatch.setattr(far.mill.delivery, "after_commit", lambda queues: wire[0].cut())
+    assert far.mill.start("one", "s").created
+    with pytest.raises(Unavailable):
+        far.mill.runs()
+    wire[0].mend()
+    far.ledger.engine.dispose()
+    assert far.mill.enqueue(solo).created
+    wire[0].mend()
+    far.ledger.engine.dispose()
+
+
 def test_a_connection_that_breaks_before_the_commit_has_changed_nothing(wire: tuple[Cable, str], far: Play) -> None:
     far.mill.start("one", "first")
     before = invariants.snapshot(far.ledger)

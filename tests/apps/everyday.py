@@ -76,6 +76,15 @@ def hold(ctx: Context, folder: Path, name: str = "job") -> str:
     return name
 
 
+@task
+def look_when_told(ctx: Context, folder: Path) -> None:
+    """The same, and then reads from the ledger."""
+    mark(folder / "started", str(ctx.attempt))
+    wait_for(folder / "go")
+    mark(folder / "looking", str(ctx.attempt))
+    ctx.skip_stale("book", 1, version=1)
+
+
 @task(name="held_once", retries=Retries(losses=1))
 def hold_once(ctx: Context, folder: Path) -> None:
     """The same, but not to be lost twice."""

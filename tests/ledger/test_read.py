@@ -104,7 +104,7 @@ def test_results_are_streamed_in_pages_in_the_order_of_keys(opened: Open) -> Non
     for job in player.take():
         player.complete(job, result=f'"{job.key}"')
     for page in (1, 7, 25, 100):
-        assert list(read.results(play.ledger, run.id, "page", page)) == [(key, key) for key in keys]
+        assert list(read.results(play.mill._read, run.id, "page", page)) == [(key, key) for key in keys]
 
 
 def test_keys_have_one_order_on_both_databases(opened: Open) -> None:
@@ -113,7 +113,7 @@ def test_keys_have_one_order_on_both_databases(opened: Open) -> None:
     keys = ["z", "é", "日本", "a", "Z", "a/b", "a b", "\N{PAGE FACING UP}"]
     play.drain(items={"find": keys})
     wanted = sorted(keys, key=str.encode)
-    assert [key for key, _ in read.results(play.ledger, run.id, "page", page=2)] == wanted
+    assert [key for key, _ in read.results(play.mill._read, run.id, "page", page=2)] == wanted
 
 
 def test_results_leave_out_what_did_not_complete(opened: Open) -> None:

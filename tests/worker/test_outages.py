@@ -161,6 +161,24 @@ def test_a_short_outage_costs_nothing(pg_mill: Mill, wire: tuple[Cable, str], fo
     assert len(lines(folder / "started")) == 1
 
 
+def test_a_job_that_reads_from_a_ledger_that_is_away_waits_for_it(
+    pg_mill: Mill, wire: tuple[Cable, str], folder: Path, log: Path
+) -> None:
+    """It is no error of the job, and costs none of those that it may have."""
+    line, url = wire
+    job = pg_mill.enqueue(everyday.look_when_told, args={"folder": folder}, retries=0)
+    with worker_process(url, "everyday", log=log, slots=1):
+        eventually(lambda: lines(folder / "started"))
+        line.cut()
+        (folder / "go").touch()
+        eventually(lambda: lines(folder / "looking"))
+        eventually(lambda: "trying again" in log.read_text(), "the worker has noticed")
+        assert pg_mill.job(job.id).state == "in_progress"
+        line.mend()
+        (done,) = all_end(pg_mill, job.id)
+    assert (done.state, done.attempt, done.errors) == ("completed", 1, 0)
+
+
 @pytest.mark.parametrize("how", ["cut", "hold"])
 def test_children_end_before_the_lease_when_the_outage_is_longer(
     pg_mill: Mill, wire: tuple[Cable, str], folder: Path, log: Path, how: str

@@ -9,10 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 from gristmill.binding import encode
-from gristmill.errors import Invalid, Outcome, Skip
+from gristmill.errors import Invalid, Outcome, Skip, Unavailable
 from gristmill.settings import KEY_LIMIT
 
 if TYPE_CHECKING:
@@ -23,11 +23,16 @@ if TYPE_CHECKING:
     from gristmill.execution.parts import Parts
     from gristmill.ledger.applied import Guard, Version
     from gristmill.ledger.store import Ledger
+    from gristmill.ledger.tx import Tx
     from gristmill.model import Stage
     from gristmill.pipeline import Part, Task
 
+P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 _EVERY = 0.25  # seconds between two progress messages of one job; the supervisor coalesces further
+_OUTAGE = 30.0  # seconds that a job waits for a ledger that is away; its lease is usually over before
+_AGAIN = 0.1  # seconds between two attempts
 
 
 class Host(Protocol):
@@ -225,14 +230,13 @@ class Context:
         """(key, result) of the items of a stage of this run that completed, by key; streamed."""
         from gristmill.ledger.read import results
 
-        return results(self._open(), self._run(), stage)
+        return results(self._look, self._run(), stage)
 
     def counts(self, stage: str) -> Stage:
         """A stage of this run with its counters, as they are now."""
         from gristmill.ledger.read import run
 
-        with self._open().reading() as tx:
-            return run(tx, self._run()).stage(stage)
+        return self._look(run, self._run()).stage(stage)
 
     @overload
     def parts(self, part: Part[Any, Coroutine[Any, Any, R]], items: Iterable[Any]) -> Parts[R]: ...
@@ -265,9 +269,8 @@ class Context:
         words = storable(":".join(map(str, fingerprint)))
         if len(words) > KEY_LIMIT:
             raise Invalid(f"a fingerprint has at most {KEY_LIMIT} characters, this one {len(words)}: give a hash")
-        with self._open().reading() as tx:
-            run = done_before(tx, self.pipeline, self.subject, self.stage, self.key or "", words)
-            result = result_before(tx, self.job) if run == self.run else None
+        run = self._look(done_before, self.pipeline, self.subject, self.stage, self.key or "", words)
+        result = self._look(result_before, self.job) if run == self.run else None
         if run == self.run:
             raise Unchanged(result)
         if run is not None:
@@ -298,8 +301,7 @@ class Context:
             ledger.check_guest(connection)
             ledger.join(connection, applied.apply, wanted, self.job)
             return
-        with ledger.reading() as tx:
-            applied.refuse_stale(tx, wanted)
+        self._look(applied.refuse_stale, wanted)
         kept = self._kept or Kept()
         self._kept = kept._replace(guards=(*kept.guards, wanted))
 
@@ -365,14 +367,25 @@ class Context:
         """Seconds since this job was asked for; None if it was started before."""
         from gristmill.ledger.read import waited
 
-        with self._open().reading() as tx:
-            return waited(tx, self.job)
+        return self._look(waited, self.job)
 
     def _has_ended(self) -> bool:
         from gristmill.ledger.own import has_ended
 
-        with self._open().reading() as tx:
-            return has_ended(tx, self.job)
+        return self._look(has_ended, self.job)
+
+    def _look(self, look: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Reads from the ledger. That this is away is no error of the job: it waits, as its worker does, which ends it with
+        its lease."""
+        ledger, patience = self._open(), time.monotonic() + _OUTAGE
+        while True:
+            try:
+                with ledger.reading() as tx:
+                    return look(tx, *args, **kwargs)
+            except Unavailable:
+                if time.monotonic() > patience:
+                    raise
+                time.sleep(_AGAIN)
 
     def _open(self) -> Ledger:
         if self._host is None:

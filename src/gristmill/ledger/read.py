@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -12,11 +12,14 @@ from gristmill.errors import NotFound, did_you_mean
 from gristmill.ledger.choose import JOBS, RUNS, THERE
 from gristmill.ledger.columns import ATTEMPT, JOB, STAGE, WORKER, columns
 from gristmill.ledger.sql import WAITING, Sql
-from gristmill.ledger.store import Ledger, Tx
+from gristmill.ledger.store import Tx
 from gristmill.limit import Numbers
 from gristmill.model import Attempt, AuditEntry, Job, Queue, Run, Stage, Worker
 from gristmill.priority import Priority
 from gristmill.states import SUCCESS, StageState, State, WorkerState
+
+Look = Callable[..., Any]  # runs a look in a transaction that reads: `look(function, …)` is `function(tx, …)`
+
 
 # ---- what a worker needs to know about the jobs that it holds
 
@@ -102,21 +105,23 @@ _FIRST_RESULTS, _MORE_RESULTS = Sql(_RESULTS.format(">=")), Sql(_RESULTS.format(
 _STAGE_IDS = Sql("SELECT name, coalesce(source_id, id) AS id FROM gm_stage WHERE run_id = :run")
 
 
-def results(ledger: Ledger, run: int, stage: str, page: int = 1000) -> Iterator[tuple[str, Any]]:
-    """(key, result) of the items of a stage that completed, in the order of their keys, read in pages."""
-    with ledger.reading() as tx:
-        stages = {row.name: row.id for row in tx.all(_STAGE_IDS, run=run)}
+def results(look: Look, run: int, stage: str, page: int = 1000) -> Iterator[tuple[str, Any]]:
+    """(key, result) of the items of a stage that completed, in the order of their keys, read in pages: a look for each."""
+    stages = {row.name: row.id for row in look(_all, _STAGE_IDS, run=run)}
     if stage not in stages:
         raise NotFound(f"run {run} has no stage {stage!r}{did_you_mean(stage, stages)}")
     after, query = "", _FIRST_RESULTS
     while True:
-        with ledger.reading() as tx:
-            rows = tx.all(query, stage=stages[stage], after=after, most=page)
+        rows = look(_all, query, stage=stages[stage], after=after, most=page)
         for key, result in rows:
             yield key, None if result is None else orjson.loads(result)
         if len(rows) < page:
             return
         after, query = rows[-1].key, _MORE_RESULTS
+
+
+def _all(tx: Tx, sql: Sql, **given: Any) -> list[Any]:
+    return tx.all(sql, **given)
 
 
 # ---- runs

@@ -133,7 +133,7 @@ class Reading(Base):
 
     def results(self, run: Run | int, stage: str) -> Iterator[tuple[str, Any]]:
         """(key, result) of the items of a stage that completed, by key; streamed."""
-        return read.results(self.ledger, run.id if isinstance(run, Run) else checked_id(run, "run"), stage)
+        return read.results(self._read, run.id if isinstance(run, Run) else checked_id(run, "run"), stage)
 
     def errors(
         self,

@@ -54,3 +54,12 @@ def one(ctx: Context, folder: str, seconds: float = 0.0) -> dict[str, Any]:
     if seconds:
         time.sleep(seconds)
     return end(ctx, folder)
+
+
+@task(retries=AGAIN)
+def named(ctx: Context, folder: str, name: str, seconds: float = 0.0) -> dict[str, Any]:
+    """A job that can be told from all others, also when nobody was told its number."""
+    begin(ctx, folder)
+    if seconds:
+        time.sleep(seconds)
+    return end(ctx, folder)

@@ -194,3 +194,18 @@ def _fan_ins(play: Play) -> Iterator[str]:
 def executions(play: Play) -> Counter[int]:
     """How often each job was begun."""
     return Counter(job for job, *_ in noted(play.folder, "began"))
+
+
+def once(play: Play) -> None:
+    """What was asked for by name is there once if it was acknowledged, not at all if it was refused, never twice."""
+    times: Counter[str] = Counter(name for (name,) in rows(play.mill, _SUBJECTS))
+    times.update(orjson.loads(args)["name"] for (args,) in rows(play.mill, _NAMED))
+    wrong = [f"{name} is there {count} times" for name, count in times.items() if count > 1]
+    wrong += [f"{name} was acknowledged and is not there" for name, _ in noted(play.folder, "named") if not times[name]]
+    wrong += [f"{name} was refused and is there: {why}" for name, why in noted(play.folder, "refused") if times[name]]
+    if wrong:
+        raise Violation("; ".join(wrong[:5]))
+
+
+_SUBJECTS = "SELECT gm_subject.name FROM gm_run JOIN gm_subject ON gm_subject.id = gm_run.subject_id"
+_NAMED = "SELECT args FROM gm_job JOIN gm_task ON gm_task.id = gm_job.task_id WHERE gm_task.name = 'named'"

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Iterator
 
 from sqlalchemy.engine import make_url
 
+_PARSE = re.compile(rb"P.{4}(_pg3_\d+)\0([^\0]*)\0", re.DOTALL)  # psycopg gives a statement a name
+_BIND = re.compile(rb"B.{4}\0(_pg3_\d+)\0", re.DOTALL)  # and from then on says only that
+
+
+class Transcript:
+    """What a client said on one connection since its last COMMIT."""
+
+    def __init__(self) -> None:
+        self._names: dict[bytes, bytes] = {}
+        self.said = b""
+
+    def add(self, data: bytes) -> None:
+        self._names.update(_PARSE.findall(data))
+        self.said = b"".join([self.said, data, *(self._names.get(name, b"") for name in _BIND.findall(data))])
+
+    def forget(self) -> None:
+        self.said = b""
+
 
 class Cable:
-    """Forwards connections to a server. Cut: they break and new ones are refused. Held: nothing moves any more."""
+    """Forwards connections to a server. Cut: they break and new ones are refused. Held: nothing moves any more.
+
+    Deaf: who listens for notifications hears of none.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self._server = (host, port)
@@ -20,6 +42,10 @@ class Cable:
         self._flows = threading.Event()
         self._flows.set()
         self._lose_commit = threading.Event()
+        self._lose_of = b""
+        self._listening: set[socket.socket] = set()  # ends at the server of connections that said LISTEN
+        self._deaf = False
+        self.unheard = 0  # how often a notification was dropped
         self.port = 0
         self.mend()
 
@@ -45,8 +71,12 @@ class Cable:
     def release(self) -> None:
         self._flows.set()
 
-    def lose_next_commit(self) -> None:
-        """The next COMMIT reaches the server, its answer does not come back."""
+    def deafen(self) -> None:
+        self._deaf = True
+
+    def lose_next_commit(self, of: bytes = b"") -> None:
+        """The next COMMIT reaches the server, its answer does not come back. `of`: one of a transaction that says this."""
+        self._lose_of = of
         self._lose_commit.set()
 
     @property
@@ -60,23 +90,52 @@ class Cable:
                 far = socket.create_connection(self._server)
                 with self._lock:
                     self._open += [near, far]
-                for ends in ((near, far), (far, near)):
-                    threading.Thread(target=self._pump, args=ends, daemon=True).start()
+                for pump, *ends in ((self._pump, near, far), (self._pump_back, far, near)):
+                    threading.Thread(target=pump, args=ends, daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        """What the client says."""
+        transcript = Transcript()
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 self._flows.wait()
-                lose = self._lose_commit.is_set() and b"COMMIT" in data
-                if lose:  # before the server can answer
-                    self._lose_commit.clear()
-                    source.shutdown(socket.SHUT_RDWR)
-                sink.sendall(data)
-                if lose:
+                if b"LISTEN " in data:
+                    self._listening.add(sink)
+                transcript.add(data)
+                if b"COMMIT" not in data:
+                    sink.sendall(data)
+                elif self._loses(transcript.said):
+                    source.shutdown(socket.SHUT_RDWR)  # before the server can answer
+                    sink.sendall(data)
                     break
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+                else:
+                    transcript.forget()
+                    sink.sendall(data)
+        _hang_up(source, sink)
+
+    def _loses(self, said: bytes) -> bool:
+        with self._lock:
+            lose = self._lose_commit.is_set() and self._lose_of in said
+            if lose:
+                self._lose_commit.clear()
+            return lose
+
+    def _pump_back(self, source: socket.socket, sink: socket.socket) -> None:
+        """What the server says. To who only listens, it says nothing but notifications."""
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                self._flows.wait()
+                if self._deaf and source in self._listening and data[:1] == b"A":
+                    self.unheard += 1
+                    continue
+                sink.sendall(data)
+        _hang_up(source, sink)
+
+
+def _hang_up(*ends: socket.socket) -> None:
+    for end in ends:
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
 
 
 @contextlib.contextmanager

@@ -26,11 +26,12 @@ def play(play: Play) -> str:
             Doubled(mill, play.folder, play.seed + n)
             crew = play.crew(2, **how, doubled=[str(play.folder), play.dice.randrange(1 << 30)])
             crew.ready()
-            given = {"folder": str(play.folder), "seconds": 0.002}
+            given: dict[str, Any] = {"folder": str(play.folder), "seconds": 0.01}
             for run in range(runs):
                 started = mill.start("fan", f"{delivery}-{run}", args={**given, "items": items})
                 play.acknowledge("run", started.id, items)
-            for _ in range(jobs):  # one by one: a message for each
+            for _ in range(jobs):  # one by one: a message for each, and copies come before, while and after it runs
+                given["seconds"] = play.dice.choice([0.0, 0.05, 0.2])
                 play.acknowledge("job", mill.enqueue("one", args=given).id)
             oracle.settle(play)
             crew.end()

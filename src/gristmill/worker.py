@@ -291,7 +291,10 @@ class Worker:
             self.ledger.do(begin, self.id, sorted(self._unbegun))
             self._unbegun = set()
         known = max(self.appetite.admission.classes, default=0)
+        possible = self.house.strays_possible
         seen = self.house.tick(now, self.id, self._in_hand, self.crew.long_held(now), known)
+        # What is not written yet hides a stray: the same job, claimed once more by a turn whose answer was lost.
+        self.house.strays_possible = possible and bool(self._pending)
         self.appetite.see(seen.queues)
         self.appetite.admission.learn(seen.classes)
         self.appetite.look_again()
@@ -376,7 +379,10 @@ class Worker:
         self._put_off(kind for kind in taken.kinds if kind.task_id in self._strange)
 
     def _grow(self) -> None:
-        """All children of a place are busy: one more, if there may be and if there is work for it."""
+        """All children of a place are busy: one more, if there may be and if there is work for it. While nobody has loaded
+        the application, one in any case: which kinds of children there can be is not known either."""
+        if self.crew.tasks is None and not self.crew.children:
+            self.crew.grow()
         for place in self.appetite.look - {ASYNC}:
             if not self.crew.room.idle(place) and self.crew.may_grow(place) and not self.crew.starting:
                 if self.house.work_waits(self.appetite.open_at(place), self.appetite.admission.light(place)):

@@ -469,10 +469,10 @@ class Crew:
         self.children.remove(child)
         doomed, current = child.doomed, child.current()
         how, log = child.died(), child.output()
-        if not (child.ready or doomed or self.broken or self.tasks is not None):
-            self.broken = f"{how}\n{log or ''}"
         if child.process.returncode in (LEASE_OVER, LOCK_LOST):
             doomed = doomed or (None, Verdict.RELEASED, "")
+        if not (child.ready or doomed or self.broken or self.tasks is not None):
+            self.broken = f"{how}\n{log or ''}"
         for held in child.held.values():
             self._end(held[1], fate(child, held, doomed, current, how, log))
         child.held = {}

@@ -391,6 +391,8 @@ claim = Table(
     Column("id", Id, primary_key=True),
     Column("worker_id", BigInteger, ForeignKey("gm_worker.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("jobs", Text, nullable=False),  # JSON list of ids
+    # A batch that is written twice, as its answer was lost, ends its claims twice: not the one that took their place.
+    sqlite_autoincrement=True,
 )
 
 attempt = Table(

@@ -461,6 +461,7 @@ def upgrade() -> None:
         sa.Column("jobs", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["worker_id"], ["gm_worker.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id"),
+        sqlite_autoincrement=True,
     )
     op.create_index(op.f("ix_gm_claim_worker_id"), "gm_claim", ["worker_id"], unique=False)
     op.create_table(

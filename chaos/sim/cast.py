@@ -84,7 +84,7 @@ class Post:
             self.close()
         except (Unavailable, AppError) as error:
             # Without a database it does not start; and if its first child is killed, it cannot know why.
-            if isinstance(error, AppError) and "SIGKILL" in str(error) or not self.started:
+            if (isinstance(error, AppError) and "SIGKILL" in str(error)) or not self.started:
                 self._leave()
             else:
                 raise  # the loop must not let that through

@@ -65,8 +65,10 @@ def _changes(cast: Cast, operators: Operators) -> Iterator[str]:
             yield f"illegal change of {what} {number}: {old} -> {new}"
         if what == "job" and old == State.QUEUED and new == State.COMPLETED:
             yield f"job {number} was completed while nobody held it"
-        retried = number in again if what == "run" else bool({number, *run_of[number]} & operators.retried) or (
-            run_of[number][0] in again
+        retried = (
+            number in again
+            if what == "run"
+            else bool({number, *run_of[number]} & operators.retried) or (run_of[number][0] in again)
         )
         ends[what, number] += new in TERMINAL and old not in TERMINAL
         if not retried and (old in TERMINAL or ends[what, number] > 1):

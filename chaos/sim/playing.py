@@ -23,6 +23,10 @@ class Player:
         upgrade(url)
         self.ledger = Ledger(url)
 
+        @event.listens_for(self.ledger.engine, "do_connect")
+        def remember(dialect: Any, record: Any, arguments: Any, options: dict[str, Any]) -> None:
+            options["cached_statements"] = 2000  # all that there are
+
         @event.listens_for(self.ledger.engine, "connect")
         def hurry(driver: Any, _: Any) -> None:
             """No machine crashes here: nothing is tested less by not waiting for a disk."""

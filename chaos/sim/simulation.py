@@ -13,7 +13,7 @@ from chaos.sim.world import LEASE, POLL, Actor, Broken, World
 from gristmill.ledger.store import Ledger
 from gristmill.registry import Registry
 
-_STEPS = (30, 110)  # in which things go wrong
+_STEPS = (25, 90)  # in which things go wrong
 _CHECK_EVERY = 20
 _DEEPEST = 2  # who waits in the middle of something, while another one waits in the middle of something
 _WORKERS = 2

@@ -7,6 +7,7 @@ tried, what was acknowledged, and what was refused. What it asks for has a name,
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -34,7 +35,7 @@ class Asker:
         """Was it acknowledged?"""
         self.asked += 1
         kind = kind or self.dice.choice(["job", "job", "job", "many", "run"])
-        names = [f"{kind}-{self.asked}-{n}" for n in range(10 if kind == "many" else 1)]
+        names = [f"{kind}-{os.getpid()}-{self.asked}-{n}" for n in range(10 if kind == "many" else 1)]
         try:
             numbers = self._ask(kind, names)
         except DatabaseError as error:

@@ -78,9 +78,9 @@ class Play:
         note(self.folder, "acknowledged", what, number, *more)
         return number
 
-    def crew(self, count: int, **settings: Any) -> Crew:
-        """So many workers, which are ended with the play."""
-        crew = Crew(self, settings)
+    def crew(self, count: int, program: str = "worker", **settings: Any) -> Crew:
+        """So many workers (or processes of another program of `chaos`), which are ended with the play."""
+        crew = Crew(self, settings, program)
         self.stack.callback(crew.end)
         crew.keep(count)
         return crew
@@ -104,11 +104,11 @@ def open_mill(url: str, *apps: str, **how: Any) -> Mill:
 class Worker:
     """A worker in a process of its own. Only what it started itself is ever killed."""
 
-    def __init__(self, play: Play, settings: dict[str, Any], log: Path) -> None:
+    def __init__(self, play: Play, settings: dict[str, Any], log: Path, program: str = "worker") -> None:
         order = {"url": play.url, "apps": play.apps, "slots": 2, "lease": LEASE, "poll": POLL, **settings}
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "chaos.worker", json.dumps(order)],
+                [sys.executable, "-m", f"chaos.{program}", json.dumps(order)],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -137,8 +137,8 @@ class Worker:
 class Crew:
     """Workers, and the record of whom was killed."""
 
-    def __init__(self, play: Play, settings: dict[str, Any]) -> None:
-        self.play, self.settings = play, settings
+    def __init__(self, play: Play, settings: dict[str, Any], program: str = "worker") -> None:
+        self.play, self.settings, self.program = play, settings, program
         self.workers: list[Worker] = []
         self.started = 0
 
@@ -147,7 +147,8 @@ class Crew:
         self.workers = [worker for worker in self.workers if worker.alive]
         while len(self.workers) < count:
             self.started += 1
-            self.workers.append(Worker(self.play, self.settings, self.play.folder / f"worker{self.started}.log"))
+            log = self.play.folder / f"{self.program}{self.started}.log"
+            self.workers.append(Worker(self.play, self.settings, log, self.program))
 
     def kill(self, worker: Worker) -> None:
         """kill -9 of a supervisor; its children notice and end."""
@@ -181,5 +182,5 @@ class Crew:
                 child.kill()
 
     def logs(self) -> Iterator[str]:
-        for path in sorted(self.play.folder.glob("worker*.log")):
+        for path in sorted(self.play.folder.glob(f"{self.program}*.log")):
             yield from path.read_text(errors="replace").splitlines()

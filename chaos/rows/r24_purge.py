@@ -11,7 +11,10 @@ from chaos.play import Play, Violation
 TITLE = "purge racing completion"
 DATABASES = ("SQLite", "PostgreSQL")
 ITEMS = 2
-_AT_WORK = "SELECT DISTINCT s.name, r.id FROM gm_job j JOIN gm_run r ON r.id = j.run_id JOIN gm_subject s ON s.id = r.subject_id WHERE j.state = 1 AND r.stop IS NULL"  # fmt: skip
+_AT_WORK = (
+    "SELECT DISTINCT s.name, r.id FROM gm_job j JOIN gm_run r ON r.id = j.run_id JOIN gm_subject s ON s.id = r.subject_id"
+    " WHERE j.state = 1 AND r.stop IS NULL"
+)
 _OPEN = "SELECT 1 FROM gm_order WHERE reached IS NOT NULL UNION ALL SELECT 1 FROM gm_removal WHERE stage_id <> 0 LIMIT 1"
 
 

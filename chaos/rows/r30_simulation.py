@@ -1,4 +1,4 @@
-"""The core in a simulated world, seed after seed: its clock, its dice, its children, its doorbell and its ledger's failures."""
+"""The core in a simulated world, seed after seed: its clock, dice, children, doorbell, and how its ledger fails."""
 
 from __future__ import annotations
 

@@ -359,7 +359,7 @@ def a_unique_job_and_the_end_of_its_twin(play: Play, subject: str) -> Meeting:
 
 def a_requeue_and_a_new_twin(play: Play, subject: str) -> Meeting:
     twin = start.NewJob(*play.mill._how(solo, None, None, None), 1, "{}", unique_key=subject, unique_scope=0)
-    old, _ = play.ledger.do(start.enqueue, twin)
+    old, *_ = play.ledger.do(start.enqueue, twin)
     player = play.player()
     player.end(player.take_one(), Verdict.PERMANENT)
 

@@ -242,15 +242,15 @@ def job(tx: Tx, number: int) -> Job:
     row = tx.one(_THIS_JOB, id=number)
     if row is None:
         raise NotFound(f"there is no job {number}")
-    return _job(row)
+    return job_of(row)
 
 
 def jobs_of(tx: Tx, numbers: Sequence[int]) -> list[Job]:
     """These jobs, newest first; what is not there is left out."""
-    return [_job(row) for row in tx.all(_THESE_JOBS, ids=list(numbers))] if numbers else []
+    return [job_of(row) for row in tx.all(_THESE_JOBS, ids=list(numbers))] if numbers else []
 
 
-def _job(row: Any) -> Job:
+def job_of(row: Any) -> Job:
     return Job(
         id=row.id,
         run=row.run_id,

@@ -11,6 +11,7 @@ import orjson
 
 from gristmill.errors import Refused
 from gristmill.ledger import flow, parts
+from gristmill.ledger.columns import JOB, columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.states import StageState, State
@@ -216,7 +217,9 @@ _ENQUEUE = Sql(
     " CASE WHEN f.at IS NULL AND f.delay IS NULL AND f.lim IS NULL THEN {next} END,"
     " coalesce(f.at, {now} + f.delay, CASE WHEN f.lim IS NOT NULL THEN {waiting} END), {now}, f.args,"
     " f.twin, f.twin, f.scope, f.lim FROM {rows f: task int, queue int, pool smallint, priority smallint, args text,"
-    " at bigint, delay bigint, twin text, scope smallint, lim int} WHERE true ON CONFLICT DO NOTHING RETURNING id, {xid}"
+    " at bigint, delay bigint, twin text, scope smallint, lim int} WHERE true ON CONFLICT DO NOTHING"
+    f" RETURNING {columns(JOB)}, NULL AS stage, NULL AS subject, '' AS task, '' AS queue, false AS adopted, NULL AS missed,"
+    " {xid} AS xid"
 )
 _ENQUEUE_READY = Sql(
     "INSERT INTO gm_job (task_id, queue_id, pool, priority, state, ready, created_at, args)"
@@ -231,20 +234,21 @@ _ENQUEUE_WAITING = Sql(
 TWIN = Sql("SELECT id FROM gm_job WHERE unique_key = :key")
 
 
-def enqueue(tx: Tx, job: NewJob) -> tuple[int, bool]:
-    """Adds one job; with a unique key that is taken, says which job has it. The second value: was it added?"""
+def enqueue(tx: Tx, job: NewJob) -> tuple[int, bool, Any]:
+    """Adds one job; with a unique key that is taken, says which job has it. The second value: was it added? Then the third
+    is its row, for `answers.job`."""
     for _ in range(100):
-        added = tx.tuples(_ENQUEUE, f=[job])
-        if added:
-            ((number, tx.xid),) = added
+        row = tx.one(_ENQUEUE, f=[job])
+        if row is not None:
+            tx.xid = row.xid
             delayed = job.run_at is not None or job.delay is not None
             if delayed or job.limit_id is None:
                 tx.ring(job.queue_id, delayed=delayed)
             tx.poke(job.limit_id)
-            return number, True
+            return row.id, True, row
         twin = tx.value(TWIN, key=job.unique_key)
         if twin is not None:
-            return twin, False
+            return twin, False, None
     raise Refused(f"jobs with the unique key {job.unique_key!r} come and go too fast; try again")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -28,14 +28,12 @@ from gristmill.states import UniqueScope
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from gristmill.ledger import answers, read
     from gristmill.ledger import once as onces
-    from gristmill.ledger import read
     from gristmill.ledger import start as starting
-    from gristmill.ledger.tx import Tx
 else:
-    onces, read, starting = lazy("gristmill.ledger", "once", "read", "start")
+    answers, onces, read, starting = lazy("gristmill.ledger", "answers", "once", "read", "start")
 
-T = TypeVar("T")
 log = logging.getLogger("gristmill.mill")
 _SCOPES = {"unfinished": UniqueScope.UNFINISHED, "queued": UniqueScope.QUEUED}
 
@@ -73,7 +71,7 @@ class Asking(Reading):
         text = self._arguments_of_run(flow, subject, arguments(args), part is not None)
         level = Priority.of(priority)
         do = self._doing(connection)
-        answer, run = _once(partial(do, _seen, read.run), "run", flow.name, once)(
+        answer, run = _once(partial(do, answers.seen, answers.run), "run", flow.name, once)(
             starting.start,
             flow.name,
             subject,
@@ -139,7 +137,7 @@ class Asking(Reading):
             unique = f"{registered.name}:{check_key(unique, 'unique key')}"
         do = self._doing(connection)
         checked = registered.parameters.check(arguments(args))
-        (_, created), job = _once(partial(do, _seen, read.job), "job", registered.name, once)(
+        answer, job = _once(partial(do, answers.seen, answers.job), "job", registered.name, once)(
             starting.enqueue,
             starting.NewJob(
                 *self._how(registered, queue, timeout, retries, needs, do),
@@ -152,7 +150,8 @@ class Asking(Reading):
                 *self._limits(registered, [checked], limit_key, do),
             ),
         )
-        return Job(**{**vars(job), "created": created})
+        names = {} if job.task else {"task": registered.name, "queue": queue or registered.queue}
+        return Job(**{**vars(job), **names, "created": answer[1]})
 
     def enqueue_many(
         self,
@@ -240,13 +239,6 @@ class Asking(Reading):
 def _once(do: Do, what: str, name: str, key: str | None) -> Do:
     """How to run a verb, if nobody did it with this key before."""
     return do if key is None else partial(do, onces.once, f"{what} {name}:{check_key(key, 'once key')}")
-
-
-def _seen(tx: Tx, look: Callable[[Tx, int], T], verb: Callable[..., Any], *args: Any) -> tuple[Any, T]:
-    """A verb's answer, which begins with a number, and what that stands for, in one transaction: once that is committed
-    nothing can go wrong any more, and nobody asks again for what is there already."""
-    answer = verb(tx, *args)
-    return answer, look(tx, answer[0])
 
 
 def _ignored(run: Run, what: str) -> None:

@@ -114,7 +114,7 @@ def _violations(play: Play, retried: bool, failing: bool) -> Iterator[str]:
 
 def _acknowledged(play: Play, failing: bool) -> Iterator[str]:
     states = {
-        what: dict(map(tuple, rows(play.mill, f"SELECT id, state FROM gm_{what}")))  # type: ignore[arg-type]
+        what: {number: state for number, state in rows(play.mill, f"SELECT id, state FROM gm_{what}")}
         for what in ("job", "run")
     }
     for what, number, *_ in noted(play.folder, "acknowledged"):

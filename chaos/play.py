@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,10 @@ class Worker:
         self.process.wait()
 
 
+def _has_begun(worker: Worker) -> bool:
+    return not worker.alive or bool(worker.children())
+
+
 class Crew:
     """Workers, and the record of whom was killed."""
 
@@ -169,7 +174,7 @@ class Crew:
     def ready(self, within: float = 30.0) -> None:
         """Waits until each of them is registered and has its children."""
         for worker in self.workers:
-            self.play.eventually(lambda worker=worker: not worker.alive or worker.children(), "a worker starts", within)
+            self.play.eventually(partial(_has_begun, worker), "a worker starts", within)
 
     def end(self) -> None:
         orphans = [child for worker in self.workers for child in worker.children()]

@@ -16,6 +16,7 @@ import hypothesis
 import pytest
 
 from tests import servers
+from tests.valkey import Valkey, shared_valkey
 
 PG_FIXTURES = {"pg_server_url", "pg_url", "empty_pg_url"}
 
@@ -94,6 +95,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         help="leave out the tests that need it; the summary says how many (pg: PostgreSQL)",
     )
+    parser.addoption(
+        "--delivery",
+        choices=["database", "redis", "rq", "arq"],
+        default="database",
+        help="what the tests of the worker are run with (those of tests/delivery are run with each anyway)",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -130,6 +137,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="session")
 def test_run(pytestconfig: pytest.Config) -> TestRun:
     return pytestconfig.stash[RUN]
+
+
+@pytest.fixture(scope="session")
+def session_valkey() -> Iterator[Valkey]:
+    with shared_valkey() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -26,8 +26,10 @@ class Actor(Protocol):
     """Whoever writes to the ledger: a worker, a child, an operator."""
 
     name: str
-    dead: bool
     suspended: bool  # it waits in the middle of something while others go on
+
+    @property
+    def dead(self) -> bool: ...
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,11 @@ import pytest
 
 from gristmill import Mill
 from gristmill.execution.load import load_sources
-from tests.valkey import Valkey, running_valkey, shared_valkey
+from tests.valkey import Valkey, running_valkey
 
 DELIVERIES = ("database", "redis", "rq", "arq")
 OnRedis = tuple(name for name in DELIVERIES if name != "database")
 Opener = Callable[..., AbstractContextManager[Mill]]
-
-
-@pytest.fixture(scope="session")
-def session_valkey() -> Iterator[Valkey]:
-    with shared_valkey() as server:
-        yield server
 
 
 @pytest.fixture

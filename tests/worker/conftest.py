@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 
 from gristmill import Mill
+from tests.valkey import Valkey
 from tests.worker.program import open_mill
+
+
+@pytest.fixture(autouse=True)
+def chosen_delivery(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--delivery`: each of these tests with another one than the default."""
+    name = str(request.config.getoption("--delivery"))
+    if name != "database":
+        valkey: Valkey = request.getfixturevalue("session_valkey")
+        valkey.flush()
+        monkeypatch.setenv("GRISTMILL_DELIVERY", name)
+        monkeypatch.setenv("GRISTMILL_REDIS_URL", valkey.url)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,13 +19,13 @@ from tests.servers import ROOT
 from tests.worker.helpers import environment, eventually, lines, run_ends, worker_process
 from tests.worker.program import open_mill
 
+pytestmark = pytest.mark.slow  # of ./run chaos
+
 NEXT = f"{int(REVISION) + 1:04}"
 EXPAND = f'''"""Something new: a column that may be empty, and a table."""
 
 import sqlalchemy as sa
 from alembic import op
-
-pytestmark = pytest.mark.slow  # of ./run chaos
 
 revision = "{NEXT}"
 down_revision = "{REVISION}"
@@ -43,20 +42,22 @@ def downgrade() -> None:
 '''
 
 
+def _edit(path: Path, old: str, new: str) -> None:
+    source = path.read_text()
+    assert source.count(old) == 1
+    path.write_text(source.replace(old, new))
+
+
 @pytest.fixture
 def newer(tmp_path: Path) -> Path:
     """The next version: the same code, one migration further."""
     package = tmp_path / "newer" / "gristmill"
     shutil.copytree(ROOT / "src" / "gristmill", package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "ledger/migrations/versions" / f"v{NEXT}_remark.py").write_text(EXPAND)
-    schema = package / "ledger" / "schema.py"
-    source = schema.read_text()
-    assert f'REVISION = "{REVISION}"' in source
-    source = source.replace(f'REVISION = "{REVISION}"', f'REVISION = "{NEXT}"')
-    source = re.sub(
-        r'(    Column\("lease_until".*\n)', r'\1    Column("remark", Text),\n', source
-    )  # and it reads some of it
-    schema.write_text(source)
+    _edit(package / "ledger/columns.py", f'REVISION = "{REVISION}"', f'REVISION = "{NEXT}"')
+    _edit(package / "ledger/columns.py", 'heartbeat_at lease_until"', 'heartbeat_at remark lease_until"')  # and it reads it
+    beat = '    Column("heartbeat_at", BigInteger, nullable=False),\n'
+    _edit(package / "ledger/schema.py", beat, f'{beat}    Column("remark", Text),\n')
     return package.parent
 
 

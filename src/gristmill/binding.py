@@ -142,6 +142,10 @@ class Parameters:
     def first(self) -> str | None:
         return next(iter(self.by_name), None)
 
+    def prepare(self) -> None:
+        """Imports and builds now what the first call would have to."""
+        _ = self._converters
+
     @cached_property
     def _converters(self) -> dict[str, Any]:
         return {name: p.adapter for name, p in self.by_name.items() if p.adapter is not None}

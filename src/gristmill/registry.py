@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,6 +24,7 @@ class Registry:
         self.migrations: dict[str, Migrations] = {}
         self.checks: dict[str, Check] = {}
         self.schedules: dict[str, Schedule] = {}
+        self._prepared: set[str] = set()
         for piece in pieces:
             self.add(piece)
 
@@ -69,6 +71,13 @@ class Registry:
         if name not in self.pipelines:
             raise Invalid(f"unknown pipeline {name!r}{did_you_mean(name, self.pipelines)}")
         return self.pipelines[name]
+
+    def prepare(self, name: str) -> None:
+        """Before a task's first call, whose time is limited: converters of its arguments may have much to import."""
+        if name not in self._prepared:
+            self._prepared.add(name)
+            with contextlib.suppress(Exception):  # the call will say it
+                self.task(name).parameters.prepare()
 
     def task(self, name: str) -> Task[Any, Any]:
         if name not in self.tasks:

@@ -28,6 +28,15 @@ def test_a_job_over_its_time_is_stopped_and_the_others_go_on(nasty: Mill, task: 
         assert (other.state, other.result, other.crashes + other.timeouts + other.errors) == ("completed", result, 0)
 
 
+def test_what_a_process_needs_to_read_arguments_is_not_on_its_first_jobs_time(sqlite_url: str) -> None:
+    """The import of pydantic alone takes a third of a second on a busy machine."""
+    with open_mill(sqlite_url, "slow_to_convert") as mill:
+        job = mill.enqueue("read", args={"text": "a"})
+        drain(mill, slots=1)
+        done = mill.job(job.id)
+    assert (done.state, done.result, done.timeouts) == ("completed", "Elaborate a", 0)
+
+
 def test_what_a_stopped_job_printed_is_kept(nasty: Mill) -> None:
     job = nasty.enqueue("sleep_for_ever")
     drain(nasty, slots=1)

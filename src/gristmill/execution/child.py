@@ -274,6 +274,7 @@ def work(child: Child) -> None:
 
 def _run(child: Child, given: Given) -> Plain | Ended:
     common, row = given
+    child.registry.prepare(common.task)
     ctx = child.context(given, child.status.begin(row[1]))
     try:
         if ctx._asked:

@@ -10,7 +10,7 @@ from typing import Any
 from chaos.record import note
 from gristmill import Context, Pipeline, Retries, task
 
-AGAIN = Retries(3, delays=[0])
+AGAIN = Retries(3, delays=[0], losses=100)  # workers are lost on purpose, and a job may have bad luck
 
 fan = Pipeline("fan")
 

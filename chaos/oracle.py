@@ -72,6 +72,12 @@ _LEFT = (
 )
 
 
+def left(play: Play) -> tuple[int, int, int]:
+    """Jobs and runs that are not over, and how many changes were logged."""
+    jobs, runs, changes = rows(play.mill, _LEFT)[0]
+    return jobs, runs, changes
+
+
 def settle(play: Play, pause: float = 2 * LEASE + SWEEP, slack: float = 2.0) -> float:
     """Waits, after the faults have stopped, until all is over; the longest time in which nothing ended.
 
@@ -79,16 +85,16 @@ def settle(play: Play, pause: float = 2 * LEASE + SWEEP, slack: float = 2.0) -> 
     """
     longest, last, since = 0.0, None, time.monotonic()
     while True:
-        left = tuple(rows(play.mill, _LEFT)[0])
+        found = left(play)
         now = time.monotonic()
-        if left != last:
-            last, since = left, now
+        if found != last:
+            last, since = found, now
         longest = max(longest, now - since)
-        if not left[0] and not left[1]:
+        if not found[0] and not found[1]:
             return longest
         if now - since > pause + slack:
             raise Violation(
-                f"stuck: {left[0]} jobs and {left[1]} runs are not over, and nothing ended for {now - since:.1f} s"
+                f"stuck: {found[0]} jobs and {found[1]} runs are not over, and nothing ended for {now - since:.1f} s"
             )
         time.sleep(0.05)
 
@@ -114,7 +120,7 @@ def _violations(play: Play, retried: bool, failing: bool) -> Iterator[str]:
 
 def _acknowledged(play: Play, failing: bool) -> Iterator[str]:
     states = {
-        what: {number: state for number, state in rows(play.mill, f"SELECT id, state FROM gm_{what}")}
+        what: {row[0]: row[1] for row in rows(play.mill, f"SELECT id, state FROM gm_{what}")}
         for what in ("job", "run")
     }
     for what, number, *_ in noted(play.folder, "acknowledged"):
@@ -209,3 +215,10 @@ def once(play: Play) -> None:
 
 _SUBJECTS = "SELECT gm_subject.name FROM gm_run JOIN gm_subject ON gm_subject.id = gm_run.subject_id"
 _NAMED = "SELECT args FROM gm_job JOIN gm_task ON gm_task.id = gm_job.task_id WHERE gm_task.name = 'named'"
+
+
+def overlapping(play: Play) -> list[int]:
+    """Jobs of which an attempt was still at work (`ticked`) when the next one had begun."""
+    began = {(job, attempt): at for job, attempt, _, _, at in noted(play.folder, "began")}
+    late = (job for job, attempt, _, _, at in noted(play.folder, "ticked") if at > began.get((job, attempt + 1), at))
+    return sorted(set(late))

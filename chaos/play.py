@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -46,7 +47,9 @@ class Play:
     stack: contextlib.ExitStack
     apps: tuple[str, ...] = ("chaos.apps",)
     dice: random.Random = field(init=False)
+    workers: int = 0  # so many were started
     _mill: Mill | None = None
+    _subjects: int = 0  # so many have had a run
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
@@ -63,25 +66,28 @@ class Play:
         return full if self.full else short
 
     def start(self, items: int, runs: int = 1, **args: Any) -> list[int]:
-        """Runs of the fan, one per subject, acknowledged once they are committed."""
+        """Runs of the fan, one per subject that has had none, acknowledged once they are committed."""
         given = {"folder": str(self.folder), "items": items, **args}
-        return [
-            self.acknowledge("run", self.mill.start("fan", f"{self.seed}-{n}", args=given).id, items) for n in range(runs)
-        ]
+        subjects = [f"{self.seed}-{n}" for n in range(self._subjects, self._subjects + runs)]
+        self._subjects += runs
+        return [self.acknowledge("run", self.mill.start("fan", name, args=given).id, items) for name in subjects]
 
-    def enqueue(self, count: int, **args: Any) -> list[int]:
+    def enqueue(self, count: int, task: str = "one", **args: Any) -> list[int]:
         """Jobs on their own."""
         given = {"folder": str(self.folder), **args}
-        ids = self.mill.enqueue_many("one", [given] * count)
+        ids = self.mill.enqueue_many(task, [given] * count)
         return [self.acknowledge("job", number) for number in ids]
 
     def acknowledge(self, what: str, number: int, *more: Any) -> int:
         note(self.folder, "acknowledged", what, number, *more)
         return number
 
-    def crew(self, count: int, program: str = "worker", **settings: Any) -> Crew:
-        """So many workers (or processes of another program of `chaos`), which are ended with the play."""
-        crew = Crew(self, settings, program)
+    def crew(
+        self, count: int, program: str = "worker", environment: Mapping[str, str] | None = None, **settings: Any
+    ) -> Crew:
+        """So many workers (or processes of another program of `chaos`), which are ended with the play. `environment`: variables
+        that they have beside ours."""
+        crew = Crew(self, settings, program, environment or {})
         self.stack.callback(crew.end)
         crew.keep(count)
         return crew
@@ -105,12 +111,15 @@ def open_mill(url: str, *apps: str, **how: Any) -> Mill:
 class Worker:
     """A worker in a process of its own. Only what it started itself is ever killed."""
 
-    def __init__(self, play: Play, settings: dict[str, Any], log: Path, program: str = "worker") -> None:
+    def __init__(
+        self, play: Play, settings: dict[str, Any], log: Path, program: str, environment: Mapping[str, str]
+    ) -> None:
         order = {"url": play.url, "apps": play.apps, "slots": 2, "lease": LEASE, "poll": POLL, **settings}
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", f"chaos.{program}", json.dumps(order)],
                 cwd=ROOT,
+                env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -142,18 +151,17 @@ def _has_begun(worker: Worker) -> bool:
 class Crew:
     """Workers, and the record of whom was killed."""
 
-    def __init__(self, play: Play, settings: dict[str, Any], program: str = "worker") -> None:
-        self.play, self.settings, self.program = play, settings, program
+    def __init__(self, play: Play, settings: dict[str, Any], program: str, environment: Mapping[str, str]) -> None:
+        self.play, self.settings, self.program, self.environment = play, settings, program, environment
         self.workers: list[Worker] = []
-        self.started = 0
 
     def keep(self, count: int) -> None:
         """Starts as many as are missing."""
         self.workers = [worker for worker in self.workers if worker.alive]
         while len(self.workers) < count:
-            self.started += 1
-            log = self.play.folder / f"{self.program}{self.started}.log"
-            self.workers.append(Worker(self.play, self.settings, log, self.program))
+            self.play.workers += 1
+            log = self.play.folder / f"{self.program}{self.play.workers}.log"
+            self.workers.append(Worker(self.play, self.settings, log, self.program, self.environment))
 
     def kill(self, worker: Worker) -> None:
         """kill -9 of a supervisor; its children notice and end."""

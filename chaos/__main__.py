@@ -1,6 +1,7 @@
 """`./run chaos [ROW …] [--full] [--seed N]`: breaks things on purpose and checks that nothing is lost.
 
-Without a row: all of them, in their short form. Each prints its figure; a failure prints how to play it again.
+Without a row: all of them, each on one of its databases, by the seed. A row that is named, or --full, is played on all of
+them. Each prints its figure; a failure prints how to play it again.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ def main() -> int:
         return 64
     seed = options.seed if options.seed is not None else secrets.randbelow(10_000)
     chosen = [named[name.upper()] for name in options.rows] or list(rows)
+    every = bool(options.rows) or options.full
     with Databases() as databases:
         told = [
             perform(name, rows[name], database, seed, options.full, databases.fresh)
-            for name in chosen
-            for database in rows[name].DATABASES
-            if options.database in (None, database) or database == "none"
+            for number, name in enumerate(chosen)
+            for database in where(rows[name].DATABASES, options.database, None if every else seed + number)
         ]
     if options.json:
         Path(options.json).write_text(json.dumps(told, indent=1) + "\n")
@@ -68,6 +69,12 @@ def main() -> int:
     not_run = f"; {left_out} cannot run here: nothing of them was checked" if left_out else ""
     print(f"{len(told) - failed - left_out} of {len(told)} rows hold{not_run}")
     return 1 if failed else 0
+
+
+def where(databases: tuple[str, ...], only: str | None, turn: int | None) -> list[str]:
+    """On which of its databases a row is played; `turn`: on one."""
+    wanted = [database for database in databases if only in (None, database) or database == "none"]
+    return wanted if turn is None or not wanted else [wanted[turn % len(wanted)]]
 
 
 class Databases(contextlib.ExitStack):

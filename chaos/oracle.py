@@ -120,8 +120,7 @@ def _violations(play: Play, retried: bool, failing: bool) -> Iterator[str]:
 
 def _acknowledged(play: Play, failing: bool) -> Iterator[str]:
     states = {
-        what: {row[0]: row[1] for row in rows(play.mill, f"SELECT id, state FROM gm_{what}")}
-        for what in ("job", "run")
+        what: {row[0]: row[1] for row in rows(play.mill, f"SELECT id, state FROM gm_{what}")} for what in ("job", "run")
     }
     for what, number, *_ in noted(play.folder, "acknowledged"):
         state = states[what].get(number)

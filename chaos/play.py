@@ -85,8 +85,8 @@ class Play:
     def crew(
         self, count: int, program: str = "worker", environment: Mapping[str, str] | None = None, **settings: Any
     ) -> Crew:
-        """So many workers (or processes of another program of `chaos`), which are ended with the play. `environment`: variables
-        that they have beside ours."""
+        """So many workers (or processes of another program of `chaos`), which are ended with the play.
+        `environment`: variables that they have beside ours."""
         crew = Crew(self, settings, program, environment or {})
         self.stack.callback(crew.end)
         crew.keep(count)

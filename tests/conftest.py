@@ -107,6 +107,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if PG_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("pg")
+        if item.get_closest_marker("alike") and item.get_closest_marker("pg"):
+            item.add_marker("slow")
     for mark in [*config.getoption("--without"), *(["slow"] if config.stash[ALL] else [])]:
         left_out = [item for item in items if item.get_closest_marker(mark)]
         items[:] = [item for item in items if not item.get_closest_marker(mark)]

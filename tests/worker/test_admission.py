@@ -15,6 +15,8 @@ from tests.apps import hungry
 from tests.worker.helpers import all_end, drain, eventually, lines, run_ends, working
 from tests.worker.program import open_mill
 
+pytestmark = pytest.mark.alike
+
 
 @pytest.fixture
 def hungry_mill(database_url: str) -> Iterator[Mill]:

@@ -13,6 +13,8 @@ from gristmill.errors import Invalid, Refused
 from tests.worker.helpers import drain, eventually, lines, run_ends, working
 from tests.worker.program import open_mill
 
+pytestmark = pytest.mark.alike
+
 
 @pytest.fixture
 def mill(database_url: str) -> Iterator[Mill]:

@@ -14,6 +14,8 @@ from tests.apps import everyday, strangers
 from tests.worker.helpers import all_end, drain, eventually, lines, working
 from tests.worker.program import open_mill
 
+pytestmark = pytest.mark.alike
+
 # ---- until
 
 

@@ -13,6 +13,8 @@ from tests.apps import conditions
 from tests.worker.helpers import drain
 from tests.worker.program import open_mill
 
+pytestmark = pytest.mark.alike
+
 
 @pytest.fixture
 def mill(database_url: str) -> Iterator[Mill]:

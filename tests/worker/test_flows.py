@@ -12,6 +12,8 @@ from tests import servers
 from tests.worker.helpers import drain, eventually, lines, run_ends, working
 from tests.worker.program import open_mill
 
+pytestmark = pytest.mark.alike
+
 
 def finished(mill: Mill, pipeline: str, **args: object) -> Run:
     run = mill.start(pipeline, "books", args=args)

@@ -21,6 +21,8 @@ from tests.apps.typed import Page
 from tests.worker.helpers import PATIENCE, all_end, drain, eventually, lines, working
 from tests.worker.program import open_mill
 
+pytestmark = pytest.mark.alike
+
 
 @pytest.mark.parametrize("task", [everyday.add, everyday.add_async])
 def test_a_function_gets_its_arguments_and_its_result_is_kept(mill: Mill, task) -> None:

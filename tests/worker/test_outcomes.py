@@ -12,6 +12,8 @@ from gristmill.model import Job
 from tests.apps import everyday
 from tests.worker.helpers import drain, lines
 
+pytestmark = pytest.mark.alike
+
 
 def ended(mill: Mill, task, **args: object) -> Job:
     job = mill.enqueue(task, args=args)

@@ -14,6 +14,8 @@ from tests.ledger import invariants
 from tests.worker.helpers import drain, eventually, lines, run_ends, worker_process, working
 from tests.worker.program import open_mill
 
+pytestmark = pytest.mark.alike
+
 
 @pytest.fixture
 def mill(database_url: str) -> Iterator[Mill]:

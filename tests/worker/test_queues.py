@@ -16,6 +16,8 @@ from tests.apps import everyday, shares
 from tests.worker.helpers import all_end, drain, eventually, lines, worker_process, working
 from tests.worker.program import open_mill
 
+pytestmark = pytest.mark.alike
+
 
 def seconds_until_start(mill: Mill, job: int) -> float:
     found = mill.job(job)

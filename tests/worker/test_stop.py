@@ -5,10 +5,14 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from gristmill import Mill
 from gristmill.model import Job
 from tests.apps import everyday
 from tests.worker.helpers import WorkerProcess, drain, eventually, is_running, lines, worker_process
+
+pytestmark = pytest.mark.alike
 
 
 def spent(job: Job) -> int:

@@ -12,6 +12,8 @@ from gristmill.errors import Invalid
 from tests.worker.helpers import drain
 from tests.worker.program import open_mill
 
+pytestmark = pytest.mark.alike
+
 Counts = tuple[int, int, int]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from sqlalchemy import CheckConstraint, inspect, text
 from gristmill import Mill
 from gristmill import ledger as ledger_package
 from gristmill.errors import Invalid, NotYours, SchemaMismatch, Unavailable
-from gristmill.ledger import columns, migrate, workers
+from gristmill.ledger import columns, fresh, migrate, workers
 from gristmill.ledger.columns import REVISION, VERSION_TABLE
 from gristmill.ledger.schema import metadata, written
 from gristmill.ledger.store import Ledger
@@ -19,6 +20,7 @@ from gristmill.ledger.workers import Registration
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
 from tests.ledger.play import each, plan, solo, step
+from tests.ledger.together import together
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
@@ -221,3 +223,28 @@ def test_no_statement_asks_for_all_columns() -> None:
 @pytest.mark.parametrize("table", ["subject", "run", "stage", "job", "attempt", "worker", "schedule", "fire"])
 def test_what_is_read_whole_is_all_that_the_schema_has(table: str) -> None:
     assert getattr(columns, table.upper()) == written(metadata.tables[f"gm_{table}"])
+
+
+def test_a_new_file_is_what_all_migrations_make_of_it(tmp_path: Path) -> None:
+    """If this fails: python -m gristmill.ledger.fresh"""
+    assert fresh._FILE.read_text() == fresh.written_down()
+    ledgers = [Ledger(f"sqlite:///{tmp_path}/{name}.db") for name in ("made", "migrated")]
+    fresh.make(ledgers[0])
+    migrate.upgrade(str(ledgers[1].url))
+    schemas = []
+    for ledger in ledgers:
+        with ledger.engine.connect() as connection:
+            schemas.append(
+                connection.exec_driver_sql("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY rowid").all()
+            )
+        ledger.close()
+    assert schemas[0] == schemas[1]
+
+
+def test_two_who_make_a_new_file_at_once_make_one(tmp_path: Path) -> None:
+    ledgers = [Ledger(f"sqlite:///{tmp_path}/new.db") for _ in range(4)]
+    together(*[partial(fresh.make, ledger) for ledger in ledgers])
+    assert [ledger.revision() for ledger in ledgers] == [REVISION] * 4
+    assert invariants.snapshot(ledgers[0])["gm_ledger"] == [(1, 1, REVISION)]
+    for ledger in ledgers:
+        ledger.close()

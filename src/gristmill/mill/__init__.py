@@ -16,9 +16,9 @@ from gristmill.registry import Piece, Registry
 from gristmill.settings import database_url
 
 if TYPE_CHECKING:
-    from gristmill.ledger import migrate, store
+    from gristmill.ledger import fresh, migrate, store
 else:
-    migrate, store = lazy("gristmill.ledger", "migrate", "store")
+    fresh, migrate, store = lazy("gristmill.ledger", "fresh", "migrate", "store")
 
 __all__ = ["Mill"]
 
@@ -53,7 +53,10 @@ class Mill(Mending, Many, Working):
             if ledger.is_sqlite and not create and not ledger.path.exists():
                 raise SchemaMismatch(f"there is no database {store.shown(ledger.url)}")
             if ledger.is_sqlite and create and ledger.revision() is None:
-                migrate.upgrade(ledger.url.render_as_string(hide_password=False), own=registry.own())
+                if registry.migrations:
+                    migrate.upgrade(ledger.url.render_as_string(hide_password=False), own=registry.own())
+                else:
+                    fresh.make(ledger)
             ledger.check_schema()
             if registry.migrations:
                 migrate.check_own(ledger, registry.own())

@@ -136,7 +136,7 @@ class Cast:
         self.began: dict[tuple[int, int], int] = {}
         self.ended: set[tuple[int, int]] = set()
         self._pids = 100
-        self._items: dict[tuple[Any, ...], list[str]] = {}
+        self.given: dict[tuple[Any, ...], list[str]] = {}
 
     def ledger(self, actor: Actor) -> SimLedger:
         return SimLedger(self._shared, self.world, actor)
@@ -164,7 +164,7 @@ class Cast:
     # ---- what jobs give to others: the same in each attempt
 
     def items_of(self, work: Work, info: list[Any] | None) -> list[Any]:
-        """As they go over the wire: key, arguments, stage, keys of limits."""
+        """As they go over the wire: key, arguments, stage, keys of limits. Keys say whose: several may give to one."""
         if work.part_of is not None or info is None or not info[2]:
             return []
         keys = self._keys(("items", work.run, work.stage, work.key), (0, 1, 1, 2, 3, 5))
@@ -172,16 +172,16 @@ class Cast:
         made = []
         for n, key in enumerate(keys):
             limits = {stage: limit.key({"n": n % 2}) for stage, limit in limited.items() if limit is not None}
-            made.append((key, orjson.dumps({"n": n % 2}).decode(), None, *([limits] if limits else [])))
+            made.append((f"{info[0]}{key}", orjson.dumps({"n": n % 2}).decode(), None, *([limits] if limits else [])))
         return made
 
     def parts_of(self, work: Work) -> list[str]:
         return self._keys(("parts", work.job), (0, 1, 2, 4))
 
     def _keys(self, of: tuple[Any, ...], numbers: tuple[int, ...]) -> list[str]:
-        if of not in self._items:
-            self._items[of] = [f"k{n}" for n in range(self.world.dice.choice(numbers))]
-        return self._items[of]
+        if of not in self.given:
+            self.given[of] = [f"k{n}" for n in range(self.world.dice.choice(numbers))]
+        return self.given[of]
 
     def close(self) -> None:
         for post in list(self.posts):

@@ -92,12 +92,14 @@ _WRITTEN = "SELECT id, attempt, result FROM gm_job WHERE state IN (2, 3) AND res
 
 def _items(cast: Cast) -> Iterator[str]:
     """What a completed producer gave is there, all of it and once, in every `each` stage after it."""
-    for job, run, stage, key, info in cast.look(_PRODUCERS):
-        wanted = len(cast._items.get(("items", run, stage, key), ()))
-        if info != wanted:
-            yield f"job {job} gave {wanted} items to a stage, and {info} are there"
+    for job, run, stage, key, there in cast.look(_PRODUCERS):
+        wanted = len(cast.given.get(("items", run, stage, key), ()))
+        if there != wanted:
+            yield f"job {job} gave {wanted} items to a stage, and {there} are there"
+    yield from (f"job {job} gave nothing twice, and is told: {error}" for job, error in cast.look(_TWICE))
 
 
+_TWICE = "SELECT job_id, error FROM gm_attempt WHERE error LIKE '%twice%'"
 _PRODUCERS = """
 SELECT j.id, j.run_id, j.stage_id, j.key, (SELECT count(*) FROM gm_job i WHERE i.stage_id = e.downstream_id
     AND i.parent_id = j.id) FROM gm_job j JOIN gm_run r ON r.id = j.run_id AND r.stop IS NULL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import traceback
 from typing import NamedTuple
 
 from chaos.sim import checks, functions, shapes
@@ -63,10 +64,7 @@ class Simulation:
                 broken = str(error)
             except Exception as error:
                 broken = f"{type(error).__name__}: {error}"
-                if self.world.keep_trace:
-                    import traceback
-
-                    self.world.lines.append(traceback.format_exc())
+                self.world.lines += traceback.format_exc().splitlines() if self.world.keep_trace else []
             finally:
                 self.cast.close()
         jobs, attempts = self.cast.look("SELECT count(*), coalesce(sum(attempt), 0) FROM gm_job")[0]

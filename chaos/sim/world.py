@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from gristmill.clock import SECOND
 
-LEASE, POLL = 6.0, 1.0  # seconds, of every worker here
+LEASE, POLL = 6.0, 2.0  # seconds, of every worker here
 _EPOCH = 1_700_000_000 * SECOND
 
 

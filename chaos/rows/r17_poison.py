@@ -31,7 +31,7 @@ def play(play: Play) -> str:
         poisoned[play.acknowledge("job", number)] = kind
     crew = play.crew(2)
     crew.ready()
-    longest = oracle.settle(play, pause=25.0)
+    longest = oracle.settle(play)
     oracle.check(play, failing=True)
     most = _parked(play, poisoned)
     undone = [job for job in good if play.mill.job(job).state != "completed"]

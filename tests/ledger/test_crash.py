@@ -537,7 +537,9 @@ SCENES = [
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-def test_a_verb_that_dies_changes_all_or_nothing(opened: Open, crasher: Crasher, scene: Callable[[Play], Scene]) -> None:
+def test_a_verb_that_dies_changes_all_or_nothing(
+    opened: Open, crasher: Crasher, scene: Callable[[Play], Scene], record_property: Callable[[str, object], None]
+) -> None:
     chain = plan("chain", find=step(), page=each("find"), word=each("page"))
     crawl = plan("crawl", find=step(), page=each("find", limit=Limit("page", at_once=2)))
     site = plan("site", find=step(), page=each("find"), total=step("page"))
@@ -555,6 +557,7 @@ def test_a_verb_that_dies_changes_all_or_nothing(opened: Open, crasher: Crasher,
     assert at > 2
     assert invariants.snapshot(play.ledger) == before  # it died just before its COMMIT
     assert die(AFTER_COMMIT) == "done"
+    record_property("crash points", at + 1)  # of which `./run chaos R5` says the sum
     assert invariants.snapshot(play.ledger) != before
     invariants.check(play.ledger)
     all_else(play)

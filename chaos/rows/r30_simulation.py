@@ -14,23 +14,23 @@ from chaos.play import ROOT, Play, Violation
 TITLE = "a simulated core"
 DATABASES = ("none",)  # SQLite, in memory, one per process
 
-_PROCESSES = 2
+PROCESSES = 2
 _AGAIN = 10  # seeds of each process that are played once more
-_APART = 1_000_000  # between the seeds of two plays
+APART = 1_000_000  # between the seeds of two plays
 
 
 def play(play: Play) -> str:
-    seeds = play.pick(200, 10_000) // _PROCESSES
-    first = [play.seed * _APART + n * _APART // _PROCESSES for n in range(_PROCESSES)]
+    seeds = play.pick(200, 10_000) // PROCESSES
+    first = [play.seed * APART + n * APART // PROCESSES for n in range(PROCESSES)]
     began = time.monotonic()
     limit = [] if play.full else ["--seconds", "18", "--least", str(seeds)]
-    most = seeds if play.full else _APART // _PROCESSES
-    told = _sum(_all(play, [[str(seed), "--count", str(most), *limit] for seed in first]), began)
+    most = seeds if play.full else APART // PROCESSES
+    told = _sum(simulate(play, [[str(seed), "--count", str(most), *limit] for seed in first]), began)
     _replay(play, first)
     return told
 
 
-def _all(play: Play, orders: list[list[str]]) -> list[list[dict[str, Any]]]:
+def simulate(play: Play, orders: list[list[str]]) -> list[list[dict[str, Any]]]:
     """What each of these processes said, line by line."""
     started = []
     for n, order in enumerate(orders):
@@ -49,18 +49,23 @@ def _heard(process: subprocess.Popen[bytes], said: Path, wrong: Path) -> list[di
     return [json.loads(line) for line in said.read_text().splitlines()]
 
 
-def _sum(told: list[list[dict[str, Any]]], began: float) -> str:
+def ends_of(told: list[list[dict[str, Any]]], how: str = "") -> list[dict[str, Any]]:
+    """What each process said in the end; none of its seeds may have broken anything."""
     broken = [line for lines in told for line in lines if line.get("broken")]
     if broken:
         shown = "\n  ".join(f"seed {line['seed']}: {line['broken']}" for line in broken[:10])
-        again = f"python -m chaos.sim {broken[0]['seed']} --trace"
+        again = f"python -m chaos.sim {broken[0]['seed']}{how} --trace"
         raise Violation(f"{len(broken)} seeds broke something; one of them again: {again}\n  {shown}")
-    ends = [lines[-1] for lines in told]
+    return [lines[-1] for lines in told]
+
+
+def _sum(told: list[list[dict[str, Any]]], began: float) -> str:
+    ends = ends_of(told)
     seeds, steps, jobs, attempts = (sum(end[name] for end in ends) for name in ("played", "steps", "jobs", "attempts"))
     rate = seeds / (time.monotonic() - began)
     longest = max(end["longest"] for end in ends)
     return (
-        f"{seeds:,} seeds without a violation ({rate:.0f} a second on {_PROCESSES} cores): {steps:,} steps, {jobs:,} jobs,"
+        f"{seeds:,} seeds without a violation ({rate:.0f} a second on {PROCESSES} cores): {steps:,} steps, {jobs:,} jobs,"
         f" {attempts:,} attempts; longest pause after the faults {longest:.1f} simulated s; SQLite only;"
         f" {_AGAIN} seeds played twice, in two processes: the same traces"
     )
@@ -76,5 +81,5 @@ def _replay(play: Play, first: list[int]) -> None:
 
 
 def _digests(play: Play, first: list[int], count: int) -> dict[int, str]:
-    told = _all(play, [[str(seed), "--count", str(count), "--digests"] for seed in first])
+    told = simulate(play, [[str(seed), "--count", str(count), "--digests"] for seed in first])
     return {line["seed"]: line["digest"] for lines in told for line in lines if "digest" in line}

@@ -39,6 +39,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="no new one after so long")
     parser.add_argument("--least", type=int, default=0, help="but so many in any case")
     parser.add_argument("--digests", action="store_true", help="one line per seed")
+    parser.add_argument("--reconciled", action="store_true", help="a world in which reconcilers meet workers often")
+    parser.add_argument("--meetings", type=int, help="until there were so many of these")
     parser.add_argument("--trace", action="store_true", help="what happened, line by line")
     options = parser.parse_args()
     settle_hashes()
@@ -47,14 +49,16 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     gc.disable()
     began, played, failed = time.perf_counter(), 0, 0
-    totals = {"steps": 0, "jobs": 0, "attempts": 0, "longest": 0.0}
+    totals = {"steps": 0, "jobs": 0, "attempts": 0, "meetings": 0, "longest": 0.0}
     shm = "/dev/shm"
     with tempfile.TemporaryDirectory(prefix="gristmill-sim-", dir=shm if Path(shm).is_dir() else None) as folder:
         player = Player(Path(folder))
         for seed in range(options.seed, options.seed + options.count):
             if options.seconds and played >= options.least and time.perf_counter() - began > options.seconds:
                 break
-            told = player.play(seed, options.trace)
+            if options.meetings and totals["meetings"] >= options.meetings:
+                break
+            told = player.play(seed, options.trace, options.reconciled)
             played += 1
             for line in told.lines:
                 print(line)
@@ -66,6 +70,7 @@ def main() -> int:
                 "steps": totals["steps"] + told.steps,
                 "jobs": totals["jobs"] + told.jobs,
                 "attempts": totals["attempts"] + told.attempts,
+                "meetings": totals["meetings"] + told.meetings,
                 "longest": max(totals["longest"], told.longest),
             }
             if played % 50 == 0:

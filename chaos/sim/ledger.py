@@ -34,6 +34,7 @@ class SimLedger(Ledger):
             raise Unavailable("simulated: the database cannot be reached")
         chosen = hooked(verb, self._cut(name)) if kind == "within" else verb
         result = super().do(chosen, *args, **kwargs)
+        world.commits[self.actor.name] += 1
         world.trace(self.actor.name, name, *_shown(result))
         if kind == "after" or name == self.loses:
             self.loses = ""

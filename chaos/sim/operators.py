@@ -25,6 +25,8 @@ class Operators:
         self.acts += [self.cancel_job, self.pause, self.resume, self.limit_queue, self.reconcile, self.purge]
         if self.world.nature.retries:
             self.acts += [self.retry_run, self.retry_run, self.retry_job]
+        if self.world.nature.reconciled:
+            self.acts = [self.start, self.enqueue, self.cancel_run, self.cancel_job, *[self.reconcile] * 8]
 
     def act(self, which: Callable[[], object] | None = None) -> None:
         operator = self.cast.operator
@@ -120,8 +122,13 @@ class Operators:
 
     def reconcile(self) -> int:
         """Nothing but lost workers is ever to be mended: all else would be a verb that left something undone."""
+        midway, before = any(post.suspended for post in self.cast.posts), self._commits_of_others()
         found = self.mill.reconcile()
+        self.world.meetings += midway or self._commits_of_others() > before
         wrong = [repair for repair in found if repair.what != "rescue"]
         if wrong:
             raise Broken(f"the reconciler found something to mend: {wrong[:3]}")
         return len(found)
+
+    def _commits_of_others(self) -> int:
+        return self.world.commits.total() - self.world.commits[self.cast.operator.name]

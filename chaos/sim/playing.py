@@ -36,9 +36,9 @@ class Player:
         with self.ledger.alone() as driver:
             driver.executescript(checks.LATE)
 
-    def play(self, seed: int, keep_trace: bool = False) -> Told:
+    def play(self, seed: int, keep_trace: bool = False, reconciled: bool = False) -> Told:
         empty(self.ledger, f"{EMPTY};DELETE FROM chaos_change;DELETE FROM sqlite_sequence")
-        return Simulation(seed, self.ledger, keep_trace).play()
+        return Simulation(seed, self.ledger, keep_trace, reconciled).play()
 
     def close(self) -> None:
         self.ledger.close()

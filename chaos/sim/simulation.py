@@ -36,13 +36,14 @@ class Told(NamedTuple):
     jobs: int
     attempts: int
     longest: float  # simulated seconds in which nothing ended, after the faults had stopped
+    meetings: int  # of reconcilers with workers
     broken: str | None
     lines: list[str]
 
 
 class Simulation:
-    def __init__(self, seed: int, shared: Ledger, keep_trace: bool = False) -> None:
-        self.world = World(seed, keep_trace)
+    def __init__(self, seed: int, shared: Ledger, keep_trace: bool = False, reconciled: bool = False) -> None:
+        self.world = World(seed, keep_trace, reconciled=reconciled)
         self.dice: random.Random = self.world.dice
         self.cast = Cast(self.world, shared, Registry(*shapes.draw(self.dice)))
         self.operators = Operators(self.cast)
@@ -69,7 +70,7 @@ class Simulation:
                 self.cast.close()
         jobs, attempts = self.cast.look("SELECT count(*), coalesce(sum(attempt), 0) FROM gm_job")[0]
         world = self.world
-        return Told(world.seed, world.digest, world.steps, jobs, attempts, longest, broken, world.lines)
+        return Told(world.seed, world.digest, world.steps, jobs, attempts, longest, world.meetings, broken, world.lines)
 
     def _trace_rows(self) -> None:
         for sql in ("SELECT id, state, attempt, result FROM gm_job", "SELECT id, state, epoch FROM gm_run"):

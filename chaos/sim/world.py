@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from gristmill.clock import SECOND
@@ -44,6 +45,7 @@ class Nature:
     bells: float  # lost, late or doubled
     operators: float  # per step
     retries: bool  # do operators queue again what has ended?
+    reconciled: bool = False  # do operators reconcile most of the time?
 
     @classmethod
     def draw(cls, dice: random.Random) -> Nature:
@@ -61,6 +63,10 @@ class Nature:
             retries=dice.random() < 0.4,
         )
 
+    def with_reconcilers(self) -> Nature:
+        """The same world, in which reconcilers and workers meet often, and nothing that has ended is asked for again."""
+        return replace(self, pauses=0.2, freezes=max(self.freezes, 0.02), operators=0.3, retries=False, reconciled=True)
+
 
 @dataclass
 class World:
@@ -71,11 +77,15 @@ class World:
     now: float = 1000.0  # the monotonic clock of all hosts
     calm: bool = False  # nothing goes wrong any more
     steps: int = 0
+    reconciled: bool = False  # a world of reconcilers
+    meetings: int = 0  # passes of a reconciler in which it met a worker in the middle of something
+    commits: Counter[str] = field(default_factory=Counter)  # by who
     lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
-        self.nature = Nature.draw(self.dice)
+        drawn = Nature.draw(self.dice)
+        self.nature = drawn.with_reconcilers() if self.reconciled else drawn
         self._hash = hashlib.sha256()
         self.others: Callable[[Actor], None] = lambda actor: None  # lets others go on, while this one waits
 

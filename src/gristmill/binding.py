@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, did_you_mean, quoted
 from gristmill.settings import KEY_LIMIT, PAYLOAD_LIMIT
 
 # Values of these types are JSON already: no conversion, and no import of pydantic.
@@ -51,12 +51,12 @@ def check_key(key: Any, what: str = "key") -> str:
     if isinstance(key, str) and key.isprintable() and 0 < len(key) <= KEY_LIMIT and not key.isspace():
         return key
     if not isinstance(key, str):
-        raise Invalid(f"{what} must be text, not {type(key).__name__}: {key!r}")
+        raise Invalid(f"{what} must be text, not {type(key).__name__}: {quoted(key)}")
     if not key.strip():
         raise Invalid(f"{what} must not be empty")
     if len(key) > KEY_LIMIT:
         raise Invalid(f"{what} has {len(key)} characters; the limit is {KEY_LIMIT}: {key[:60]!r}…")
-    raise Invalid(f"{what} {key!r} holds a character that cannot be printed")
+    raise Invalid(f"{what} {quoted(key)} holds a character that cannot be printed")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Parameter:
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False)[0]
             inside = "".join(f"[{part!r}]" for part in first["loc"])
-            raise Invalid(f"{where}: argument {self.name!r}{inside}: {first['msg']} (got {_short(value)})") from None
+            raise Invalid(f"{where}: argument {self.name!r}{inside}: {first['msg']} (got {quoted(value)})") from None
         except (pydantic.errors.PydanticUserError, ValueError, TypeError) as error:
             raise Invalid(f"{where}: argument {self.name!r}: {error}") from None
 
@@ -108,11 +108,6 @@ def _adapter(hint: Any) -> Any:
         return pydantic.TypeAdapter(hint, config=pydantic.ConfigDict(coerce_numbers_to_str=True))
     except pydantic.errors.PydanticUserError:
         return pydantic.TypeAdapter(hint, config=pydantic.ConfigDict(arbitrary_types_allowed=True))
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "…"
 
 
 class Parameters:

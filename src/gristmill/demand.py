@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import orjson
 
-from gristmill.errors import Invalid
+from gristmill.errors import Invalid, quoted
 from gristmill.settings import NAME_LIMIT
 
 MOST_CLASSES = 16_000  # pools are small integers
@@ -104,10 +104,12 @@ def size(text: object, where: str) -> int:
 
 def labels_of(given: Labels, where: str) -> tuple[str, ...]:
     """Labels in their order, each `gpu` or `region=eu`."""
+    if not isinstance(given, Iterable):
+        raise Invalid(f"{where}: labels are words, as gpu or region=eu, not {quoted(given)}")
     found = [given] if isinstance(given, str) else list(given)
     for label in found:
         if not isinstance(label, str) or len(label) > NAME_LIMIT or not _LABEL.fullmatch(label):
-            raise Invalid(f"{where}: a label is a word or WORD=VALUE, as gpu or region=eu, not {label!r}")
+            raise Invalid(f"{where}: a label is a word or WORD=VALUE, as gpu or region=eu, not {quoted(label)}")
     return tuple(sorted(set(found)))
 
 

@@ -114,10 +114,22 @@ class Stopped(BaseException):
     """Ends a job that was cancelled while it waited for a lock. No Exception, for the same reason."""
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+_SHOWN = 200  # characters of a value: a message is one line that somebody reads
+
+
+def quoted(value: object) -> str:
+    """A value as a message shows it, however large or odd it is."""
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # too deep, or an integer of too many digits
+        return f"a {type(value).__name__} that is too large to be shown"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or the list of what there is, or nothing: the end of an error message."""
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1)
+    close = difflib.get_close_matches(word, names, n=1) if isinstance(word, str) and len(word) <= _SHOWN else []
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; there are: {', '.join(names[:20])}" if names else ""

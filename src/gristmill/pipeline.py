@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 from gristmill.application import statements_of
 from gristmill.binding import Parameters
 from gristmill.demand import Labels, Memory, demands
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, did_you_mean, quoted
 from gristmill.limit import Limit
 from gristmill.need import Need
 from gristmill.retention import Keep, rules
@@ -30,7 +30,8 @@ _RESERVED = frozenset({"all", "none", "gristmill"})
 def check_name(name: Any, what: str) -> str:
     if not isinstance(name, str) or len(name) > NAME_LIMIT or not _NAME.fullmatch(name):
         raise Invalid(
-            f"{what} name {name!r} must be letters, digits, '_' and '-', parts joined by '.', at most {NAME_LIMIT} long"
+            f"{what} name {quoted(name)} must be letters, digits, '_' and '-', parts joined by '.',"
+            f" at most {NAME_LIMIT} long"
         )
     if name.split(".")[0].lower() in _RESERVED:
         raise Invalid(f"{what} name {name!r} is reserved; choose another")
@@ -41,7 +42,7 @@ def check_timeout(timeout: float | None, where: str, what: str = "timeout") -> f
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= 31_536_000:
-        raise Invalid(f"{where}: {what} must be a number of seconds above 0, not {timeout!r}")
+        raise Invalid(f"{where}: {what} must be a number of seconds above 0, not {quoted(timeout)}")
     return float(timeout)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, did_you_mean, quoted
 
 
 class Priority(IntEnum):
@@ -22,8 +22,6 @@ class Priority(IntEnum):
     def of(cls, value: Priority | str) -> Priority:
         if isinstance(value, cls):
             return value
-        word = str(value)
-        if word.upper() not in cls.__members__:
-            names = [p.word for p in cls]
-            raise Invalid(f"unknown priority {word!r}{did_you_mean(word, names)}")
-        return cls[word.upper()]
+        if not isinstance(value, str) or value.upper() not in cls.__members__:
+            raise Invalid(f"unknown priority {quoted(value)}{did_you_mean(value, [p.word for p in cls])}")
+        return cls[value.upper()]

@@ -26,6 +26,8 @@ USAGE = [
     (["job", "list", "--since", "yesterday"], "'yesterday' is not a duration; write 90, 10m, 2h or 1d"),
     (["job", "list", "--since", "99999w"], "is not a duration"),
     (["job", "list", "--state", "waiting"], "unknown state 'waiting'"),
+    (["schedule", "pause", "\udc80"], "holds a character that no database can"),
+    (["run", "list", "--state", "x" * 100_000], "unknown state 'xxx"),
     (["retry", "1"], "no command 'retry'; did you mean 'run retry' or 'job retry' or 'error retry'?"),
     (["pause", "mail"], "no command 'pause'; did you mean 'schedule pause' or 'queue pause'?"),
     (["run", "retry", "1", "--key", ""], "it must not be empty"),

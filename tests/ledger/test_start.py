@@ -199,6 +199,10 @@ def test_a_run_that_is_being_stopped_still_refuses(opened: Open) -> None:
 # ---- bad input changes nothing
 
 
+DEEP: list[Any] = []
+for _ in range(100_000):
+    DEEP = [DEEP]
+
 BAD_INPUT: list[tuple[Callable[[Any], Any], str]] = [
     (lambda mill: mill.start("sight", "s"), "unknown pipeline 'sight'; did you mean 'site'"),
     (lambda mill: mill.start("site", ""), "subject must not be empty"),
@@ -224,6 +228,18 @@ BAD_INPUT: list[tuple[Callable[[Any], Any], str]] = [
     (lambda mill: mill.enqueue("solo", timeout=0), "timeout must be"),
     (lambda mill: mill.enqueue("solo", retries=-1), "Retries"),
     (lambda mill: mill.set_queue("default", weight=0), "weight"),
+    # what ./run chaos R25 found
+    (lambda mill: mill.start("site", DEEP), "subject must be text, not list: a list that is too large to be shown"),
+    (lambda mill: mill.start("site", "s", priority=10**5000), "unknown priority a int that is too large to be shown"),
+    (lambda mill: mill.enqueue("solo", delay=DEEP), "delay must be a number of seconds, not a list"),
+    (lambda mill: mill.enqueue("solo", at="x" * 10**6), "at must be a datetime with a time zone, not 'xxx"),
+    (lambda mill: mill.enqueue("solo", queue=["default"]), "a queue is given by its name, not by \\['default'\\]"),
+    (lambda mill: mill.enqueue("solo", queue="\ud800"), "holds a character that no database can|unknown queue"),
+    (lambda mill: mill.enqueue("solo", unique="k", unique_scope=["all"]), "unknown unique_scope \\['all'\\]"),
+    (lambda mill: mill.enqueue("solo", timeout="x" * 10**6), "timeout must be"),
+    (lambda mill: mill.enqueue("solo", retries="many"), "retries must be a number or Retries"),
+    (lambda mill: mill.enqueue("solo", needs=0.5), "labels are words, as gpu or region=eu, not 0.5"),
+    (lambda mill: mill.subject("site", "\ud800"), "holds a character that no database can"),
 ]
 
 
@@ -233,6 +249,7 @@ def test_bad_input_is_one_clear_line_and_nothing_half_done(opened: Open) -> None
         with pytest.raises(Invalid, match=message) as caught:
             call(play.mill)
         assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 1000
     rows = invariants.snapshot(play.ledger)
     assert {table for table in rows if rows[table]} <= {
         "gm_ledger",

@@ -21,6 +21,7 @@ UNAVAILABLE = 69  # EX_UNAVAILABLE
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 PIPE_CLOSED = 141  # 128 + SIGPIPE: who read our output has left
 
+_LONGEST = 1000  # characters of an error
 AFTER_WAIT = {"completed": OK, "completed_with_errors": WITH_ERRORS}  # any other end of a run: FAILED
 
 
@@ -117,11 +118,16 @@ def _explain(error: Exception) -> int:
         traceback.print_exception(error)
     lines = [line.strip() for line in message_of(error).splitlines() if line.strip()] or [type(error).__name__]
     try:
-        click.echo(f"Error: {' '.join(dict.fromkeys([lines[0], lines[-1]]))}", err=True)
+        click.echo(f"Error: {_cut(' '.join(dict.fromkeys([lines[0], lines[-1]])))}", err=True)
         sys.stdout.flush()
     except OSError:
         _stop_printing()
     return code_of(error)
+
+
+def _cut(line: str) -> str:
+    """What somebody typed may be long; what is wrong with it is said before, and what to do at the end."""
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 4 :]}"
 
 
 def _stop_printing() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, exc, text
 
+from gristmill.errors import Invalid, quoted
 from gristmill.ledger.sql import Sql
 
 _TOGETHER = 50  # rows of one INSERT
@@ -190,6 +191,8 @@ class Tx:
         dialect = self.connection.dialect
         try:
             return call(*args)
+        except UnicodeEncodeError as error:  # half a character: what the caller gave is no text
+            raise Invalid(f"{quoted(error.object)} holds a character that no database can") from None
         except dialect.loaded_dbapi.Error as error:
             gone = dialect.is_disconnect(error, self._driver, None)
             if gone and not self.connection.invalidated:

@@ -13,7 +13,7 @@ import orjson
 
 from gristmill.binding import check_key, encode
 from gristmill.demand import Labels
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, did_you_mean, quoted
 from gristmill.mill.base import Do
 from gristmill.mill.lazy import lazy
 from gristmill.mill.part_runs import Only, part_run
@@ -64,7 +64,7 @@ class Asking(Reading):
         With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
         """
         if not isinstance(pipeline, str | Pipeline):
-            raise Invalid(f"{pipeline!r} is not a pipeline; give a Pipeline, or the name of one")
+            raise Invalid(f"{quoted(pipeline)} is not a pipeline; give a Pipeline, or the name of one")
         flow = self.registry.pipeline(name_of(pipeline))
         check_key(subject, "subject")
         part = part_run(flow, from_stage, only)
@@ -131,8 +131,8 @@ class Asking(Reading):
         With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
         """
         registered = self._task(task)
-        if unique_scope not in _SCOPES:
-            raise Invalid(f"unknown unique_scope {unique_scope!r}{did_you_mean(unique_scope, _SCOPES)}")
+        if not isinstance(unique_scope, str) or unique_scope not in _SCOPES:
+            raise Invalid(f"unknown unique_scope {quoted(unique_scope)}{did_you_mean(unique_scope, _SCOPES)}")
         if unique is not None:
             unique = f"{registered.name}:{check_key(unique, 'unique key')}"
         do = self._doing(connection)
@@ -186,7 +186,7 @@ class Asking(Reading):
 
     def _task(self, task: Task[Any, Any] | str) -> Task[Any, Any]:
         if not isinstance(task, str | Task):
-            raise Invalid(f"{task!r} is not a task; put @task above the function, or give the name of a task")
+            raise Invalid(f"{quoted(task)} is not a task; put @task above the function, or give the name of a task")
         registered = self.registry.task(task if isinstance(task, str) else task.name)
         if isinstance(registered, Stage):
             raise Invalid(
@@ -207,6 +207,8 @@ class Asking(Reading):
     ) -> tuple[int, int, int]:
         """(task, queue, pool) of a job, by number."""
         policy = Retries(retries) if isinstance(retries, int) else retries
+        if not isinstance(policy, Retries | None):
+            raise Invalid(f"task {task.name!r}: retries must be a number or Retries(…), not {quoted(retries)}")
         spec = task.spec(timeout=check_timeout(timeout, f"task {task.name!r}"), retries=policy)
         return self._task_id(task, spec, do), self._queue_id(queue or task.queue, do), self._pool(task, needs, do)
 

@@ -13,7 +13,7 @@ import orjson
 
 from gristmill import settings
 from gristmill.demand import NOTHING, Demand, Labels, labels_of
-from gristmill.errors import NotFound, did_you_mean
+from gristmill.errors import Invalid, NotFound, did_you_mean, quoted
 from gristmill.limit import Limit
 from gristmill.mill.lazy import lazy
 from gristmill.pipeline import Task
@@ -109,6 +109,8 @@ class Base:
 
     def _known_queue(self, name: str, do: Do | None = None) -> int:
         """A queue must be one that a task names, or that was made by `set_queue`: a typo is not a new queue."""
+        if not isinstance(name, str):
+            raise Invalid(f"a queue is given by its name, not by {quoted(name)}")
         if name in self._queue_ids:
             return self._queue_ids[name]
         naming = self._naming(do)
@@ -116,7 +118,7 @@ class Base:
         found: dict[str, int] = naming(names.queues)
         if name not in found:
             if name not in declared:
-                raise NotFound(f"unknown queue {name!r}{did_you_mean(name, declared | found.keys())}")
+                raise NotFound(f"unknown queue {quoted(name)}{did_you_mean(name, declared | found.keys())}")
             found = naming(names.add_queues, declared)
         if naming == self.ledger.do:
             self._queue_ids = found

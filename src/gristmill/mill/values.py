@@ -11,7 +11,7 @@ from typing import Any
 
 from gristmill.binding import check_key
 from gristmill.clock import from_datetime, micros
-from gristmill.errors import Invalid, NotFound, did_you_mean
+from gristmill.errors import Invalid, NotFound, did_you_mean, quoted
 from gristmill.pipeline import Pipeline
 from gristmill.settings import LABEL_LIMIT
 from gristmill.states import State
@@ -37,14 +37,14 @@ def arguments(args: Any) -> Mapping[str, Any]:
 
 def moment(at: Any) -> int:
     if not isinstance(at, datetime) or at.tzinfo is None:
-        raise Invalid(f"at must be a datetime with a time zone, not {at!r}")
+        raise Invalid(f"at must be a datetime with a time zone, not {quoted(at)}")
     return from_datetime(at)
 
 
 def delay_of(delay: Any, what: str = "delay") -> int:
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e10:
-        raise Invalid(f"{what} must be a number of seconds, not {delay!r}")
+        raise Invalid(f"{what} must be a number of seconds, not {quoted(delay)}")
     return micros(seconds)
 
 
@@ -77,9 +77,9 @@ def _label_value(value: Any) -> str:
 def checked_id(number: Any, what: str) -> int:
     """The number of a job or run. One that no database can hold is nobody's."""
     if isinstance(number, bool) or not isinstance(number, int):
-        raise Invalid(f"a {what} is given by its number, not by {number!r}")
+        raise Invalid(f"a {what} is given by its number, not by {quoted(number)}")
     if not 0 < number < 1 << 63:
-        raise NotFound(f"there is no {what} {number}")
+        raise NotFound(f"there is no {what} {quoted(number)}")
     return number
 
 
@@ -88,9 +88,9 @@ def reason_of(reason: Any) -> str | None:
     if reason is None:
         return None
     if not isinstance(reason, str):
-        raise Invalid(f"a reason is text, not {reason!r}")
+        raise Invalid(f"a reason is text, not {quoted(reason)}")
     if "\0" in reason:
-        raise Invalid(f"a reason cannot hold a NUL character: {reason!r}")
+        raise Invalid(f"a reason cannot hold a NUL character: {quoted(reason)}")
     return reason
 
 
@@ -99,9 +99,9 @@ def text_of(text: Any, what: str) -> str | None:
     if text is None:
         return None
     if not isinstance(text, str):
-        raise Invalid(f"{what} must be text, not {text!r}")
+        raise Invalid(f"{what} must be text, not {quoted(text)}")
     if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise Invalid(f"{what} {text!r} holds a character that no database can")
+        raise Invalid(f"{what} {quoted(text)} holds a character that no database can")
     return text
 
 
@@ -109,15 +109,15 @@ def choice(kind: Any, value: Any, what: str) -> Any:
     try:
         return kind(value)
     except ValueError:
-        raise Invalid(f"unknown {what} {value!r}{did_you_mean(str(value), [k.value for k in kind])}") from None
+        raise Invalid(f"unknown {what} {quoted(value)}{did_you_mean(value, [k.value for k in kind])}") from None
 
 
 def state_of(word: str | None) -> int | None:
     if word is None:
         return None
     words = {state.word: int(state) for state in State}
-    if word not in words:
-        raise Invalid(f"unknown state {word!r}{did_you_mean(word, words)}")
+    if not isinstance(word, str) or word not in words:
+        raise Invalid(f"unknown state {quoted(word)}{did_you_mean(word, words)}")
     return words[word]
 
 

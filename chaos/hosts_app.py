@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gristmill import Context, Pipeline
 
+LONG = "0006"  # pages before this one take longer than a lease
 site = Pipeline("site")
 
 
@@ -32,7 +33,7 @@ def crawl(ctx: Context, pages: int) -> Iterator[str]:
 @site.stage(after=crawl, each=True)
 def page(ctx: Context, folder: str, seconds: float) -> str:
     """The first ones take longer than a lease, so that a host is cut off in the middle of some."""
-    until = time.monotonic() + (20 * seconds if str(ctx.key) < "0006" else seconds)
+    until = time.monotonic() + (20 * seconds if str(ctx.key) < LONG else seconds)
     while time.monotonic() < until:
         _tick(ctx, folder)
         time.sleep(0.01)

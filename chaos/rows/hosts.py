@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from chaos.hosts_app import LONG
 from chaos.play import ROOT, Impossible, Play, Violation
 from gristmill import Mill
 from gristmill.execution.load import load_sources
@@ -168,6 +169,14 @@ class Ticks:
     def last_on(self, host: str, before: float = float("inf")) -> float:
         return max((at for _, _, where, at in self.rows if where == host and at < before), default=0.0)
 
+    def on_long_pages(self) -> list[str]:
+        """Hosts that have just begun one that takes longer than a lease."""
+        began: dict[str, tuple[float, str]] = {}
+        for key, _, host, at in self.rows:
+            if key < LONG and key not in began:
+                began[key] = (at, host)
+        return [host for at, host in began.values() if time.monotonic() - at < LEASE]
+
     def overlaps(self) -> list[str]:
         """Pages of which an older attempt was still at work after a newer one had begun."""
         began: dict[tuple[str, int], float] = {}
@@ -204,7 +213,8 @@ def check(mill: Mill, hosts: list[Host], folder: Path) -> None:
     eventually(lambda: alive() == set(HOSTS), "three workers on three hosts")
     started = mill.start("site", "example.org", args={"pages": PAGES, "folder": str(folder), "seconds": SECONDS})
     eventually(lambda: all(ticks().last_on(name) for name in HOSTS), "all of them are at work")
-    victim = hosts[1]
+    eventually(lambda: ticks().on_long_pages(), "one of them is on a long page")
+    (victim,) = (host for host in hosts if host.name == ticks().on_long_pages()[0])
     victim.cut()
     cut_at = time.monotonic()
     eventually(lambda: victim.name not in alive(), "it is declared lost")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
+from threading import Timer
 
 import psutil
 
@@ -19,23 +19,14 @@ from chaos.record import note, noted
 TITLE = "SIGSTOP for longer than the lease, then SIGCONT"
 DATABASES = ("SQLite", "PostgreSQL")
 LEASE, POLL = 1.0, 0.2
-WORKERS, FROZEN = 6, 4  # at most so many at once
-ITEMS, RUNS = 20, 10  # many small runs: who is frozen in a transaction keeps others from the runs that it has locked
-
-
-@dataclass
-class Frozen:
-    """A worker that is frozen, which of its processes are, and until when."""
-
-    worker: Worker
-    processes: list[psutil.Process]
-    until: float
+WORKERS, FROZEN = 6, 3  # at most so many at once
+ITEMS, BUSY = 6, 16  # of a run; jobs that are not over, about one for each slot: what is rescued soon runs again
 
 
 def play(play: Play) -> str:
     oracle.watch(play.mill)
-    freezes = play.pick(16, 500)
-    play.start(ITEMS, runs=RUNS, seconds=0.1)
+    freezes = play.pick(24, 500)
+    play.start(ITEMS, runs=2, seconds=0.1)
     crew = play.crew(WORKERS, queues=(), lease=LEASE, poll=POLL)
     crew.ready()
     _freeze_often(play, crew, freezes)
@@ -52,34 +43,46 @@ def play(play: Play) -> str:
 
 
 def _freeze_often(play: Play, crew: Crew, freezes: int) -> None:
-    done, frozen = 0, list[Frozen]()
+    done, frozen = 0, dict[Worker, Timer]()
     while done < freezes or frozen:
-        if oracle.left(play)[1] < RUNS:
-            play.start(ITEMS, seconds=play.dice.uniform(0.02, 0.6))
-            play.enqueue(ITEMS, seconds=play.dice.uniform(0.02, 0.6))
+        _provide(play)
         if done < freezes and len(frozen) < FROZEN:
-            awake = [worker for worker in crew.workers if worker not in [each.worker for each in frozen]]
-            frozen.append(_freeze(play, play.dice.choice(awake)))
+            worker = play.dice.choice([worker for worker in crew.workers if worker not in frozen])
+            frozen[worker] = _freeze(play, worker)
             done += 1
         time.sleep(play.dice.uniform(0.02, 0.2))
-        for each in [each for each in frozen if time.monotonic() > each.until]:
-            frozen.remove(each)
-            for process in each.processes:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.resume()
+        frozen = {worker: thaw for worker, thaw in frozen.items() if thaw.is_alive()}
 
 
-def _freeze(play: Play, worker: Worker) -> Frozen:
-    """The supervisor first: it must not see that its children stand still."""
+def _provide(play: Play) -> None:
+    """Jobs that end within the lease of a worker that was frozen, and whose next attempt is under way when it wakes up."""
+    if oracle.left(play)[0] < BUSY:
+        seconds = play.dice.uniform(0.2, 0.9) * LEASE
+        play.start(ITEMS, seconds=seconds)
+        play.enqueue(ITEMS, seconds=seconds)
+
+
+def _freeze(play: Play, worker: Worker) -> Timer:
+    """The supervisor first: it must not see that its children stand still. What wakes it up is a thread of its own: frozen
+    in a transaction, it may have what the player himself waits for."""
     with_children = play.dice.random() < 0.5
-    until = time.monotonic() + play.dice.uniform(1.3, 2.5) * LEASE
-    frozen = []
-    for process in (psutil.Process(worker.pid), *(worker.children() if with_children else ())):
+    frozen = [psutil.Process(worker.pid)]
+    thaw = Timer(play.dice.uniform(1.25, 2.0) * LEASE, _thaw, [frozen])
+    thaw.start()
+    frozen[0].suspend()
+    note(play.folder, "frozen", worker.pid, True, time.monotonic())
+    for child in worker.children() if with_children else ():
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.suspend()
-            frozen.append(process)
-            note(play.folder, "frozen", process.pid, process.pid == worker.pid, time.monotonic())
-    return Frozen(worker, frozen, until)
+            child.suspend()
+            frozen.append(child)
+            note(play.folder, "frozen", child.pid, False, time.monotonic())
+    return thaw
+
+
+def _thaw(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
 
 
 def _late_ends(play: Play) -> int:

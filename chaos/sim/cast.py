@@ -167,7 +167,7 @@ class Cast:
         """As they go over the wire: key, arguments, stage, keys of limits. Keys say whose: several may give to one."""
         if work.part_of is not None or info is None or not info[2]:
             return []
-        keys = self._keys(("items", work.run, work.stage, work.key), (0, 1, 1, 2, 3, 5))
+        keys = self._keys(("items", work.run, work.stage, work.key), (0, 1, 2, 3, 5))
         limited = {stage: self.registry.task(task).limit for stage, task in info[2]}
         made = []
         for n, key in enumerate(keys):

@@ -41,7 +41,7 @@ def begin(process: SimProcess, work: Work) -> None:
         work.verdict = "cancelled"
     items = process.cast.items_of(work, process.stages.get(work.stage or 0))
     while items:
-        some = dice.randint(1, len(items))
+        some = dice.randint(1, 3)
         work.batches.append(items[:some])
         items = items[some:]
 

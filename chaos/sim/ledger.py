@@ -28,7 +28,7 @@ class SimLedger(Ledger):
     def do(self, verb: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         world, name = self.world, getattr(verb, "__name__", "verb")
         self._wait()
-        kind = world.dice.choice(("before", "within", "after")) if world.chance(world.nature.faults) else ""
+        kind = world.dice.choice(("before", "within", "after", "after")) if world.chance(world.nature.faults) else ""
         if kind == "before":
             world.trace(self.actor.name, name, "unavailable")
             raise Unavailable("simulated: the database cannot be reached")

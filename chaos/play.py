@@ -48,6 +48,7 @@ class Play:
     apps: tuple[str, ...] = ("chaos.apps",)
     dice: random.Random = field(init=False)
     workers: int = 0  # so many were started
+    missed: list[str] = field(default_factory=list)  # bounds that a short form did not reach
     _mill: Mill | None = None
     _subjects: int = 0  # so many have had a run
 
@@ -60,6 +61,13 @@ class Play:
         if self._mill is None:
             self._mill = self.stack.enter_context(open_mill(self.url, *self.apps))
         return self._mill
+
+    def reach(self, reached: bool, what: str) -> None:
+        """A bound on how fast something is. Only the full form fails by it: machines are noisy, and short forms short."""
+        if not reached and self.full:
+            raise Violation(what)
+        if not reached:
+            self.missed.append(what)
 
     def pick(self, short: int, full: int) -> int:
         """How many of something."""

@@ -42,8 +42,8 @@ def play(play: Play) -> str:
     if dropped[0] < (WORKERS if play.database == "SQLite" else len(waits)):
         raise Violation(f"only {dropped[0]} of what rings were dropped: the row shows nothing")
     p50, p95 = waits[len(waits) // 2], waits[int(len(waits) * 0.95)]
-    if p95 > INTERVAL:
-        raise Violation(f"pickup p95 {p95:.3f} s with a poll of {INTERVAL:g} s (p50 {p50:.3f} s, worst {waits[-1]:.3f} s)")
+    slow = f"pickup p95 {p95:.3f} s with a poll of {INTERVAL:g} s (p50 {p50:.3f} s, worst {waits[-1]:.3f} s)"
+    play.reach(p95 <= INTERVAL, slow)
     what = "bells taken away" if play.database == "SQLite" else "notifications dropped"
     return (
         f"{dropped[0]} {what}: {len(waits)} jobs for idle workers that poll every {INTERVAL:g} s begun after"

@@ -37,7 +37,7 @@ _SHOWN = ("deadlock", "database is locked", "Traceback")
 def play(play: Play) -> str:
     play.apps = ("chaos.crowd",)
     oracle.watch(play.mill)
-    items = play.pick(60_000, 100_000)
+    items = play.pick(10_000, 100_000)
     crew = play.crew(FEW, slots=1, lease=LEASE)
     acts: Counter[str] = Counter()
     slow = _rate(play, crew, FEW, items, acts)
@@ -54,8 +54,7 @@ def play(play: Play) -> str:
     )
     if shown or deadlocks:
         raise Violation(f"{deadlocks} deadlocks in the server; shown by workers: {shown[:3]}")
-    if fast < SHARE * slow:
-        raise Violation(said)
+    play.reach(fast >= SHARE * slow, f"{fast / slow:.0%} is less than {SHARE:.0%}")
     return said
 
 

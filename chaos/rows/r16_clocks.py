@@ -34,7 +34,7 @@ def play(play: Play) -> str:
     play.apps = ("chaos.apps", "chaos.ticking_app")
     oracle.watch(play.mill)
     each, schedules = play.pick(1, 3), play.pick(50, 1000)
-    crews = {skew: play.crew(each, _wrong_by(play, skew), queues=()) for skew in SKEWS}
+    crews = {skew: play.crew(each, environment=_wrong_by(play, skew), queues=()) for skew in SKEWS}
     for crew in crews.values():
         crew.ready()
     _schedule(play, schedules)

@@ -22,6 +22,8 @@ from tests.ledger.conftest import Open
 from tests.ledger.play import Play, each, plan, step
 from tests.ledger.together import outcomes, together
 
+pytestmark = pytest.mark.slow  # of ./run chaos
+
 CALLERS = 100
 LEVELS = ("low", "normal", "high")
 

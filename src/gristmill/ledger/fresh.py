@@ -38,8 +38,9 @@ def written_down() -> str:
             ).fetchall()
             statements = [sql for sql, _, name in made if not name.startswith("sqlite_")]
             for table in (name for _, kind, name in made if kind == "table" and not name.startswith("sqlite_")):
-                rows = connection.execute(f"SELECT * FROM {table}").fetchall()
-                statements += [f"INSERT INTO {table} VALUES ({', '.join(map(repr, row))})" for row in rows]
+                names = ", ".join(column[1] for column in connection.execute(f"PRAGMA table_info({table})"))
+                rows = connection.execute(f"SELECT {names} FROM {table}").fetchall()
+                statements += [f"INSERT INTO {table} ({names}) VALUES ({', '.join(map(repr, row))})" for row in rows]
     return _BETWEEN.join(statements)
 
 

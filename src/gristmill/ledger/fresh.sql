@@ -476,6 +476,6 @@ CREATE VIEW gristmill_jobs AS
             WHERE (j.stage_id IS NULL OR g.id IS NOT NULL)
                 AND (j.run_id IS NULL OR EXISTS (SELECT 1 FROM gm_run r WHERE r.id = j.run_id))
 ;
-INSERT INTO gm_version VALUES ('0001')
+INSERT INTO gm_version (version_num) VALUES ('0001')
 ;
-INSERT INTO gm_ledger VALUES (1, 1, '0001')
+INSERT INTO gm_ledger (id, epoch, oldest) VALUES (1, 1, '0001')

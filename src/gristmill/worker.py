@@ -379,10 +379,9 @@ class Worker:
         self._put_off(kind for kind in taken.kinds if kind.task_id in self._strange)
 
     def _grow(self) -> None:
-        """All children of a place are busy: one more, if there may be and if there is work for it. While nobody has loaded
-        the application, one in any case: which kinds of children there can be is not known either."""
+        """All children of a place are busy: one more, if there may be and if there is work for it."""
         if self.crew.tasks is None and not self.crew.children:
-            self.crew.grow()
+            self.crew.grow()  # only a child that has loaded the application says which kinds there can be
         for place in self.appetite.look - {ASYNC}:
             if not self.crew.room.idle(place) and self.crew.may_grow(place) and not self.crew.starting:
                 if self.house.work_waits(self.appetite.open_at(place), self.appetite.admission.light(place)):

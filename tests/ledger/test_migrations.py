@@ -11,7 +11,7 @@ from sqlalchemy import CheckConstraint, inspect, text
 
 from gristmill import Mill
 from gristmill import ledger as ledger_package
-from gristmill.errors import Invalid, NotYours, SchemaMismatch, Unavailable
+from gristmill.errors import DatabaseError, Invalid, NotYours, SchemaMismatch, Unavailable
 from gristmill.ledger import columns, fresh, migrate, workers
 from gristmill.ledger.columns import REVISION, VERSION_TABLE
 from gristmill.ledger.schema import metadata, written
@@ -248,3 +248,17 @@ def test_two_who_make_a_new_file_at_once_make_one(tmp_path: Path) -> None:
     assert invariants.snapshot(ledgers[0])["gm_ledger"] == [(1, 1, REVISION)]
     for ledger in ledgers:
         ledger.close()
+
+
+def test_a_new_file_that_is_half_made_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "broken.sql"
+    broken.write_text(f"{fresh._FILE.read_text()}{fresh._BETWEEN}no statement")
+    ledger = Ledger(f"sqlite:///{tmp_path}/new.db")
+    with monkeypatch.context() as patched:
+        patched.setattr(fresh, "_FILE", broken)
+        with pytest.raises(DatabaseError, match="syntax error"):
+            fresh.make(ledger)
+    assert (ledger.revision(), tables(ledger)) == (None, set())
+    fresh.make(ledger)
+    assert ledger.revision() == REVISION
+    ledger.close()

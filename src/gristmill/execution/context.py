@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 from gristmill.binding import encode
-from gristmill.errors import Invalid, Outcome, Skip, Unavailable
+from gristmill.errors import Invalid, Outcome, Skip
 from gristmill.settings import KEY_LIMIT
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 _EVERY = 0.25  # seconds between two progress messages of one job; the supervisor coalesces further
-_OUTAGE = 30.0  # seconds that a job waits for a ledger that is away; its lease is usually over before
-_AGAIN = 0.1  # seconds between two attempts
 
 
 class Host(Protocol):
@@ -375,17 +373,8 @@ class Context:
         return self._look(has_ended, self.job)
 
     def _look(self, look: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Reads from the ledger. That this is away is no error of the job: it waits, as its worker does, which ends it with
-        its lease."""
-        ledger, patience = self._open(), time.monotonic() + _OUTAGE
-        while True:
-            try:
-                with ledger.reading() as tx:
-                    return look(tx, *args, **kwargs)
-            except Unavailable:
-                if time.monotonic() > patience:
-                    raise
-                time.sleep(_AGAIN)
+        """Reads from the ledger. That this is away is no error of the job."""
+        return self._open().patiently(look, *args, **kwargs)
 
     def _open(self) -> Ledger:
         if self._host is None:

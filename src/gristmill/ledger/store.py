@@ -213,6 +213,18 @@ class Ledger:
             finally:
                 tx.rollback()
 
+    def patiently(self, look: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs a look for a job, which waits for a database that is away, as its worker does: its lease ends both."""
+        deadline = time.monotonic() + _OUTAGE
+        while True:
+            try:
+                with self.reading() as tx:
+                    return look(tx, *args, **kwargs)
+            except Unavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
     def glance(self, look: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a look, or a verb, of one statement: that is atomic by itself, and one round trip instead of four."""
         with _connected(self.engine, self.url) as connection:
@@ -306,6 +318,7 @@ class Ledger:
                 _rollback(connection)
 
 
+_OUTAGE = 30.0  # seconds that a job waits for a database that is away; its lease is usually over before
 _RUNG = "gristmill_rung"  # where a connection of `transaction` remembers what to ring for once that has committed
 _READ = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on;"

@@ -131,6 +131,7 @@ async def _cancel(tasks: Collection[asyncio.Task[Any]]) -> None:
         for task in left:
             task.cancel()
         await asyncio.wait(left, timeout=_LOOK)
+    await asyncio.gather(*tasks, return_exceptions=True)  # one error was raised already: the others say the same
 
 
 class _Message:

@@ -1,0 +1,40 @@
+"""Names that come from outside and become parts of paths: they are checked or made safe here, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final, Literal, get_args
+
+from clerk.errors import Usage
+
+Kind = Literal["minutes", "agendas"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+STAGES: Final = ("fetch", "ocr", "compilation", "extraction", "deploy")
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+_LONGEST_SUBDOMAIN = 100
+_LONGEST_MEETING = 100
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(-\d{1,4})?")
+
+
+def subdomain(text: str) -> str:
+    """The key of a site: `a-z0-9-` labels joined by single dots. Anything else is refused."""
+    if len(text) > _LONGEST_SUBDOMAIN or not _SUBDOMAIN.fullmatch(text):
+        raise Usage(
+            f"{text[:120]!r} is no subdomain: letters a-z, digits and '-', joined by single dots,"
+            f" at most {_LONGEST_SUBDOMAIN} characters"
+        )
+    return text
+
+
+def meeting(text: str) -> str:
+    """A meeting's name as one part of a path: "Parks & Recreation" is "ParksAndRecreation"."""
+    text = unicodedata.normalize("NFC", text).replace("&", "And").replace("/", "And").replace("\\", "And")
+    kept = "".join(c for c in text if c.isprintable() and not c.isspace() and c != "*").strip(".")
+    return kept[:_LONGEST_MEETING] or "Meeting"
+
+
+def is_date(text: str) -> bool:
+    """`2026-01-31`, or `2026-01-31-2` for the second document on that date."""
+    return _DATE.fullmatch(text) is not None

@@ -1,0 +1,167 @@
+"""Where the files of a site are. Everything that is written is written aside and renamed, so it is whole or not there.
+
+STORAGE_DIR/<subdomain>/
+  pdfs/<meeting>/<date>.pdf           minutes; agendas mirror the tree under _agendas/
+  txt/<meeting>/<date>/<page>.txt     one directory per document
+  txt/…/<page>.txt.extracted.json     extraction cache
+  processed/<meeting>/<date>.txt      marker: the SHA-256 of what was read, written last
+  meetings.db, meetings.db.bk
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from clerk import names
+from clerk.errors import Critical, Usage
+from clerk.names import Kind
+
+_NOBODY_CAN_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+_AGENDAS = "_agendas"
+
+
+@dataclass(frozen=True, order=True)
+class Document:
+    """What a document is known by within its site. `date` may end in `-2` for a second one on that day."""
+
+    kind: Kind
+    meeting: str
+    date: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in names.KINDS or self.meeting != names.meeting(self.meeting) or not names.is_date(self.date):
+            raise Usage(f"no document is called {self.kind}/{self.meeting}/{self.date}")
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}/{self.meeting}/{self.date}"
+
+    @classmethod
+    def of_key(cls, key: str) -> Document:
+        kind, _, rest = key.partition("/")
+        meeting, _, date = rest.rpartition("/")
+        return cls(kind, meeting, date)  # type: ignore[arg-type]  # checked above
+
+
+class SiteFiles:
+    """The folder of one site."""
+
+    def __init__(self, storage: Path, subdomain: str) -> None:
+        self.subdomain = names.subdomain(subdomain)
+        self.root = Path(storage) / self.subdomain
+
+    @property
+    def database(self) -> Path:
+        return self.root / "meetings.db"
+
+    @property
+    def images(self) -> Path:
+        return self.root / "images"
+
+    def tree(self, kind: Kind) -> Path:
+        return self.root / _AGENDAS if kind == "agendas" else self.root
+
+    def pdf(self, document: Document) -> Path:
+        return self.tree(document.kind) / "pdfs" / document.meeting / f"{document.date}.pdf"
+
+    def text(self, document: Document) -> Path:
+        """The directory of its pages."""
+        return self.tree(document.kind) / "txt" / document.meeting / document.date
+
+    def marker(self, document: Document) -> Path:
+        return self.tree(document.kind) / "processed" / document.meeting / f"{document.date}.txt"
+
+    def finished(self, document: Document) -> str | None:
+        """The SHA-256 of what its text was read from, if that was finished."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if self.text(document).is_dir():
+                return self.marker(document).read_text().strip() or None
+        return None
+
+    def pages(self, document: Document) -> list[Path]:
+        """The files of its pages, in the order of their numbers."""
+        return sorted(self.text(document).glob("[0-9]*.txt"), key=lambda page: int(page.stem))
+
+    def documents(self, kind: Kind, under: str = "txt") -> Iterator[Document]:
+        """Those that have text (or, `under` "pdfs" or "processed", a file there), in order."""
+        for meeting in sorted(_entries(self.tree(kind) / under)):
+            for entry in sorted(_entries(meeting)):
+                date = entry.name if under == "txt" else entry.stem
+                if names.is_date(date) and meeting.name == names.meeting(meeting.name):
+                    yield Document(kind, meeting.name, date)
+
+
+def _entries(folder: Path) -> list[Path]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    return []
+
+
+@contextlib.contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to; at the end of the block what is there becomes `path`, on disk and at once."""
+    with critical_if_nobody_can():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:60]}.", dir=path.parent)
+        os.close(handle)
+        aside = Path(name)
+        try:
+            yield aside
+            _sync(aside)
+            aside.chmod(0o644)
+            aside.replace(path)
+            _sync(path.parent)
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def write(path: Path, data: bytes) -> None:
+    with written_aside(path) as aside:
+        aside.write_bytes(data)
+
+
+@contextlib.contextmanager
+def folder_aside(path: Path) -> Iterator[Path]:
+    """The same for a whole directory, which replaces an older one. Between the two renames there is none: readers that
+    may not see that look at a marker, which is written last."""
+    with critical_if_nobody_can():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{path.name[:60]}.", dir=path.parent))
+        old = aside.with_name(aside.name + ".old")
+        try:
+            yield aside
+            aside.chmod(0o755)
+            _sync(aside)
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(old)
+            aside.rename(path)
+            _sync(path.parent)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def critical_if_nobody_can() -> Iterator[None]:
+    """A disk that is full or cannot be written is nobody's document's fault."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NOBODY_CAN_WRITE:
+            raise Critical(f"the storage cannot be written: {error}") from error
+        raise
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,124 @@
+"""Names, settings and files of clerk: what comes from outside cannot leave the storage, and files are whole or not there."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from clerk import config, names, storage
+from clerk.errors import Critical, Usage
+from clerk.storage import Document, SiteFiles
+
+
+@pytest.mark.parametrize("good", ["a", "alameda.ca", "x-1.civic.band", "a" * 100])
+def test_a_subdomain_is_labels_joined_by_dots(good: str) -> None:
+    assert names.subdomain(good) == good
+
+
+@pytest.mark.parametrize(
+    "bad", ["", ".", "..", "a..b", ".a", "a.", "-a", "a-", "A", "a/b", "../x", "a\n", "a b", "é", "a" * 101]
+)
+def test_what_is_no_subdomain_is_refused(bad: str) -> None:
+    with pytest.raises(Usage, match="is no subdomain"):
+        names.subdomain(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("City Council", "CityCouncil"),
+        ("Parks & Recreation", "ParksAndRecreation"),
+        ("Planning/Zoning*", "PlanningAndZoning"),
+        ("../../etc", "And..Andetc"),
+        ("..", "Meeting"),
+        ("a\x00b\nc", "abc"),
+        ("C:\\x", "C:Andx"),
+        ("", "Meeting"),
+    ],
+)
+def test_a_meeting_is_one_part_of_a_path(text: str, safe: str) -> None:
+    assert names.meeting(text) == safe
+    assert names.meeting(safe) == safe
+
+
+def test_a_document_is_known_by_its_key() -> None:
+    document = Document("agendas", "CityCouncil", "2026-01-31-2")
+    assert Document.of_key(document.key) == document
+    for bad in ("minutes/../2026-01-31", "minutes/A/../..", "x/A/2026-01-31", "minutes/A/2026-1-1", "", "minutes"):
+        with pytest.raises(Usage, match="no document is called"):
+            Document.of_key(bad)
+
+
+def test_settings_come_from_the_environment_then_from_the_nearest_dotenv(tmp_path: Path) -> None:
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    (tmp_path / ".env").write_text("OCR_JOB_TIMEOUT=10m\nDATABASE_URL=postgres://u:p@h/d\nOCR_WORKERS=0\nLOKI_URL=\n")
+    found = config.load({"OCR_JOB_TIMEOUT": "90s", "ENABLE_EXTRACTION": "0"}, below)
+    assert (found.ocr_timeout, found.database_url) == (90.0, "postgresql://u:p@h/d")
+    assert (found.ocr_workers, found.fetch_workers, found.extraction, found.loki_url) == (0, None, False, None)
+    assert config.load({}, Path("/")).storage == Path("../sites")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OCR_WORKERS", "-1"),
+        ("OCR_WORKERS", "many"),
+        ("OCR_JOB_TIMEOUT", "soon"),
+        ("OCR_JOB_TIMEOUT", "0"),
+        ("FETCH_RATE_PER_HOST", "2/x"),
+        ("FETCH_RATE_PER_HOST", "0"),
+        ("ENABLE_EXTRACTION", "maybe"),
+        ("ENTITY_CONFIDENCE_THRESHOLD", "1.5"),
+        ("PDF_CHUNK_SIZE", "0"),
+    ],
+)
+def test_a_bad_setting_is_named(variable: str, value: str) -> None:
+    with pytest.raises(Usage, match=f"^{variable} "):
+        config.load({variable: value}, Path("/"))
+
+
+def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "file"
+    storage.write(target, b"one")
+    with pytest.raises(IsADirectoryError), storage.written_aside(target) as aside:
+        aside.write_bytes(b"half") and tmp_path.read_bytes()
+    assert target.read_bytes() == b"one"
+    assert [path.name for path in target.parent.iterdir()] == ["file"]
+
+
+def test_a_folder_replaces_an_older_one(tmp_path: Path) -> None:
+    target = tmp_path / "txt" / "2026-01-31"
+    for pages in (["1", "2"], ["1"]):
+        with storage.folder_aside(target) as aside:
+            for page in pages:
+                (aside / f"{page}.txt").write_text(page)
+    assert [path.name for path in target.iterdir()] == ["1.txt"]
+    assert [path.name for path in target.parent.iterdir()] == ["2026-01-31"]
+
+
+def test_a_full_disk_is_nobodys_fault() -> None:
+    with pytest.raises(Critical, match="cannot be written"), storage.critical_if_nobody_can():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(FileNotFoundError), storage.critical_if_nobody_can():
+        raise FileNotFoundError(errno.ENOENT, "not there")
+
+
+def test_pages_are_in_the_order_of_their_numbers_and_documents_of_their_names(tmp_path: Path) -> None:
+    files = SiteFiles(tmp_path, "a.b")
+    document = Document("minutes", "CityCouncil", "2026-01-31")
+    agenda = Document("agendas", "CityCouncil", "2026-01-31")
+    for number in (10, 9, 1):
+        storage.write(files.text(document) / f"{number}.txt", b"x")
+    storage.write(files.text(document) / "1.txt.extracted.json", b"{}")
+    storage.write(files.text(agenda) / "1.txt", b"x")
+    storage.write(files.root / "txt" / "stray.txt", b"x")
+    assert [page.stem for page in files.pages(document)] == ["1", "9", "10"]
+    assert list(files.documents("minutes")) == [document]
+    assert list(files.documents("agendas")) == [agenda]
+    assert files.finished(document) is None
+    storage.write(files.marker(document), b"abc\n")
+    assert files.finished(document) == "abc"
+    assert list(files.documents("minutes", "processed")) == [document]

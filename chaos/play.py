@@ -187,7 +187,7 @@ class Crew:
             child.kill()
         return True
 
-    def ready(self, within: float = 30.0) -> None:
+    def ready(self, within: float = 180.0) -> None:
         """Waits until each of them is registered and has its children."""
         for worker in self.workers:
             self.play.eventually(partial(_has_begun, worker), "a worker starts", within)

@@ -94,9 +94,18 @@ def settle(play: Play, pause: float = 2 * LEASE + SWEEP, slack: float = 2.0) -> 
             return longest
         if now - since > pause + slack:
             raise Violation(
-                f"stuck: {found[0]} jobs and {found[1]} runs are not over, and nothing ended for {now - since:.1f} s"
+                f"stuck: {found[0]} jobs and {found[1]} runs are not over, and nothing ended for {now - since:.1f} s:"
+                f" {'; '.join(_reasons(play))}"
             )
         time.sleep(0.05)
+
+
+def _reasons(play: Play) -> Iterator[str]:
+    """What is said of the first few that are not over."""
+    for (job,) in rows(play.mill, "SELECT id FROM gm_job WHERE state IN (0, 1) ORDER BY id LIMIT 3"):
+        yield f"{play.mill.job(job)}: {play.mill.why(job=job)}"
+    for (run,) in rows(play.mill, "SELECT id FROM gm_run WHERE finished_at IS NULL ORDER BY id LIMIT 3"):
+        yield f"run {run}: {play.mill.why(run=run)}"
 
 
 # ---- safety

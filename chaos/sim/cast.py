@@ -209,6 +209,7 @@ class Cast:
             (worker, "introduction", self.introduction),
             (housekeeping, "gone", self.gone),
             (housekeeping, "host", self.host),
+            (housekeeping, "near", lambda birth: True),
             (reconciler, "gone", self.gone),
             (reconciler, "host", self.host),
         ]

@@ -62,6 +62,13 @@ class SimLedger(Ledger):
         with super().reading() as tx:
             yield tx
 
+    def glance(self, look: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        self._wait()
+        if self.world.chance(self.world.nature.faults / 2):
+            self.world.trace(self.actor.name, "glance", "unavailable")
+            raise Unavailable("simulated: the database cannot be reached")
+        return super().glance(look, *args, **kwargs)
+
     def _wait(self) -> None:
         world = self.world
         world.now += 0.0005

@@ -6,7 +6,7 @@ furthest behind goes next. Shares are exact over any window, and no queue with w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 
 class Shares:
@@ -16,15 +16,13 @@ class Shares:
         self._time: dict[int, float] = {}
         self._now = 0.0  # the virtual time of the queue that was furthest behind when something last started
 
-    def sequence(self, weights: Mapping[int, float], starts: int) -> list[int]:
-        """Whose turn it is for the next `starts` starts, among the queues in `weights`."""
+    def sequence(self, weights: Mapping[int, float], starts: int) -> Iterator[int]:
+        """Whose turn it is for the next `starts` starts, among the queues in `weights`; most askers stop early."""
         time = self._caught_up(weights)
-        turns: list[int] = []
         for _ in range(starts if time else 0):
             queue = min(time, key=lambda q: (time[q], q))
             time[queue] += 1 / weights[queue]
-            turns.append(queue)
-        return turns
+            yield queue
 
     def charge(self, weights: Mapping[int, float], started: Mapping[int, int]) -> None:
         """Books so many starts per queue."""

@@ -18,8 +18,9 @@ from typing import NamedTuple
 from gristmill.clock import SECOND
 from gristmill.demand import Demand
 from gristmill.errors import NotFound
-from gristmill.identity import gone, host
+from gristmill.identity import gone, host, near
 from gristmill.ledger import again, bulk, chores, limits, names, parts, queues, remove, stop, workers
+from gristmill.ledger.duties import Duties, duties
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx
@@ -30,6 +31,7 @@ log = logging.getLogger("gristmill.housekeeping")
 _SWEEP_AGAIN = 15.0  # seconds until a stopped run is swept once more: for jobs that were just being claimed
 _STRAYS_EVERY = 30.0
 _ABANDONED = 5 * SECOND  # what somebody began on many jobs goes on here if nothing has happened to it for so long
+_LOOKED_AFTER_BY = 2  # workers on the same host that see at once when one is gone
 _AT_MOST = 0.5  # seconds of a worker's turn for the work of others
 _READY = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND pool {in pools} LIMIT 1")
 _LEFT = Sql(
@@ -84,42 +86,50 @@ class Housekeeping:
     def tick(self, now: float, worker: int, held: Callable[[], set[int]], running: Collection[int], known: int = 0) -> Seen:
         """`held`: all jobs in this worker's hands; `running`: those that have been there for a while; `known`: the last
         class that it knows."""
-        with self.ledger.reading() as tx:
-            all_queues = queues.all_queues(tx)
-            classes = names.classes(tx, known)
-            due = queues.next_due(tx)
-            expired = workers.expired(tx)
-            neighbours = [w for w in workers.on_host(tx, host()) if w[0] != worker]
-            self.stopping = set(stop.stopping_runs(tx))
-            ending = parts.ending(tx)
-            unfinished = chores.pending(tx)
-            to_cancel = workers.asked_to_stop(tx, worker, running)
-            orders = {*bulk.left_alone(tx, _ABANDONED), *self._taken_over}
-            removals = remove.pending(tx)
+        found = self.ledger.glance(duties, known, _ABANDONED)
+        all_queues = self.ledger.glance(queues.all_queues)
+        to_cancel = self.ledger.glance(workers.asked_to_stop, worker, running) if running else []
+        due, classes = found.due, self.ledger.glance(names.classes, known) if found.classes else {}
         while due is not None and due <= 0 and self.ledger.do(queues.promote):
             with self.ledger.reading() as tx:
                 due = queues.next_due(tx)
-        self.limits_in(now, go_on_within_limits(self.ledger, everything=True))
+        if found.limits:
+            self.limits_in(now, go_on_within_limits(self.ledger, everything=True))
         if self._only_run is not None:
             prefer_run(self.ledger, self._only_run)
-        for number in expired:
+        for number in self.ledger.glance(workers.expired) if found.expired else ():
             self._rescue(number, gone=False)
-        for number, pid, birth in neighbours:
-            if gone(pid, birth):
-                self._rescue(number, gone=True)
+        self._look_after_next(worker)
+        self._sweep(now, found)
+        for run in self.ledger.glance(chores.pending) if found.unfinished else ():
+            carry_on(self.ledger, run)
+        orders = self.ledger.glance(bulk.left_alone, _ABANDONED) if found.orders else ()
+        self._go_on({*orders, *self._taken_over}, found.removals)
+        if self.strays_possible or now >= self._strays_at:
+            self._release_strays(worker, held(), now)
+        return Seen(all_queues, to_cancel, due, classes)
+
+    def _sweep(self, now: float, found: Duties) -> None:
+        """What is left of runs that are being stopped, and of jobs that end with their parts."""
+        self.stopping = set(self.ledger.glance(stop.stopping_runs)) if found.stopping else set()
         for run in sorted(self.stopping):
             if now >= self._swept.get(run, 0.0):
                 sweep_run(self.ledger, run)
                 self._swept[run] = now + _SWEEP_AGAIN
-        for job in ending:
-            sweep_parts(self.ledger, job)
-        for run in unfinished:
-            carry_on(self.ledger, run)
         self._swept = {run: at for run, at in self._swept.items() if run in self.stopping}
-        self._go_on(orders, removals)
-        if self.strays_possible or now >= self._strays_at:
-            self._release_strays(worker, held(), now)
-        return Seen(all_queues, to_cancel, due, classes)
+        for job in self.ledger.glance(parts.ending) if found.ending else ():
+            sweep_parts(self.ledger, job)
+
+    def _look_after_next(self, worker: int) -> None:
+        """Rescues from the workers on this host that come next in a ring, until two of them are there: so all are looked
+        after by two, not by all."""
+        ring = sorted(w for w in self.ledger.glance(workers.on_host, host()) if w[0] != worker and near(w[2]))
+        there = 0
+        for number, pid, birth in [w for w in ring if w[0] > worker] + [w for w in ring if w[0] < worker]:
+            if gone(pid, birth):
+                self._rescue(number, gone=True)
+            elif (there := there + 1) == _LOOKED_AFTER_BY:
+                return
 
     def limits_in(self, now: float, microseconds: int | None) -> None:
         """In so long a limit lets something go on; None: none will."""
@@ -134,7 +144,7 @@ class Housekeeping:
         self.limits_in(now, go_on_within_limits(self.ledger))
         return True
 
-    def _go_on(self, orders: Collection[int], removals: Sequence[int]) -> None:
+    def _go_on(self, orders: Collection[int], removals: bool) -> None:
         """What a command began and did not end: it was killed, or waits for a run to end."""
         until = time.monotonic() + _AT_MOST
         self._taken_over = {number for number in orders if not self._settled(number, until)}

@@ -29,8 +29,12 @@ def born(pid: int) -> str | None:
 
 def gone(pid: int, birth: str) -> bool:
     """Is the process that said this of itself certainly not there any more?"""
-    namespace = birth.rpartition(":")[0]
-    return namespace == _namespace() and born(pid) != birth
+    return near(birth) and born(pid) != birth
+
+
+def near(birth: str) -> bool:
+    """Can it be seen from here whether the process that said this of itself is there?"""
+    return birth.rpartition(":")[0] == _namespace()
 
 
 def _ticks(pid: int) -> float | None:

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from gristmill.errors import Refused
-from gristmill.ledger import adopt, parts, workers
+from gristmill.ledger import adopt, workers
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.finish import Verdict
-from gristmill.ledger.sql import Sql
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, plan, solo
 from tests.ledger.test_constraints import refused
@@ -305,13 +304,3 @@ def test_an_item_that_was_retried_with_its_parts_is_not_adopted(opened: Open) ->
     assert play.ledger.do(adopt.adopt, [adopt.Adoption(item.id, found.attempt, run, "7")], by="me", target="x") == []
     play.drain(player)
     assert play.mill.run(run).state == "completed"
-
-
-def test_jobs_that_end_with_their_parts_are_found_without_reading_the_others(opened: Open) -> None:
-    """Every worker looks for them every second. PostgreSQL read all jobs until it had counted how few these are."""
-    play = opened(plan("site", **SITE))
-    play.mill.enqueue_many(solo, [{}] * 5000)
-    with play.ledger.reading() as tx:
-        word = "EXPLAIN QUERY PLAN" if tx.dialect == "sqlite" else "EXPLAIN"
-        told = " ".join(str(row) for row in tx.tuples(Sql(f"{word} {parts._ENDING.text}")))
-    assert "gm_job_ending" in told or "gm_job_open_parts" in told, told

@@ -11,7 +11,9 @@ from gristmill.errors import NotYours
 from gristmill.housekeeping import Housekeeping
 from gristmill.identity import born, host
 from gristmill.ledger import workers
+from gristmill.ledger.duties import DUTIES
 from gristmill.ledger.finish import Verdict
+from gristmill.ledger.sql import Sql
 from gristmill.ledger.workers import Registration
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
@@ -221,6 +223,30 @@ def test_a_tick_rescues_a_neighbour_whose_process_is_gone(play: Play) -> None:
     player.take()
     Housekeeping(play.ledger).tick(0.0, play.player().id, set, [])
     assert play.mill.job(number).state == "queued"
+
+
+def test_what_every_worker_asks_each_second_reads_no_whole_table_of_jobs(opened: Open) -> None:
+    """PostgreSQL read all jobs for those that end with their parts, until it had counted how few these are."""
+    play = opened(plan("one", work=step()))
+    play.mill.enqueue_many(solo, [{}] * 5000)
+    word = "EXPLAIN QUERY PLAN" if play.ledger.is_sqlite else "EXPLAIN"
+    explained = Sql(f"{word} {DUTIES.text}")
+    told = [str(row) for row in play.ledger.glance(lambda tx: list(tx.tuples(explained, known=0, quiet=0)))]
+    assert any("gm_job_ending" in line or "gm_job_open_parts" in line for line in told), told
+    assert not [line for line in told if "Seq Scan on gm_job" in line or "SCAN gm_job'" in line], told
+
+
+def test_each_of_several_neighbours_that_are_gone_is_rescued_by_those_that_are_there(play: Play) -> None:
+    """In a ring: nobody looks at all of them, but at the next until two are there."""
+    here, birth = (born(os.getpid()) or "").rpartition(":")[0], born(os.getpid()) or ""
+    births = [birth, f"{here}:1.00", f"{here}:2.00", birth, birth, f"{here}:3.00", "elsewhere:1.00"]
+    said = [Registration(host(), os.getpid(), birth, [], 1, "test") for birth in births]
+    numbers = [play.ledger.do(workers.register, each, 3_600_000_000) for each in said]
+    Housekeeping(play.ledger).tick(0.0, numbers[0], set, [])
+    lost = "SELECT id FROM gm_worker WHERE state = 2 ORDER BY id"
+    assert [row.id for row in play.rows(lost)] == numbers[1:3]  # another one is behind two that are there
+    Housekeeping(play.ledger).tick(0.0, numbers[4], set, [])
+    assert [row.id for row in play.rows(lost)] == [*numbers[1:3], numbers[5]]
 
 
 def test_a_tick_leaves_a_neighbour_whose_process_is_there(play: Play) -> None:

@@ -26,7 +26,7 @@ def served(shares: Shares, weights: Weights, starts: int, batch: int = 1) -> lis
     """So many starts, in batches, as a worker books them: all that it was told to take, it took."""
     turns: list[int] = []
     while len(turns) < starts:
-        chosen = shares.sequence(weights, min(batch, starts - len(turns)))
+        chosen = list(shares.sequence(weights, min(batch, starts - len(turns))))
         shares.charge(weights, Counter(chosen))
         turns += chosen
     return turns
@@ -121,16 +121,16 @@ def test_a_light_queue_does_not_starve_beside_a_heavy_one() -> None:
 
 def test_what_did_not_really_start_is_not_charged() -> None:
     shares, weights = Shares(), {1: 1.0, 2: 1.0}
-    shares.sequence(weights, 100)
+    list(shares.sequence(weights, 100))
     shares.charge(weights, {})
-    assert shares.sequence(weights, 4) == Shares().sequence(weights, 4)
+    assert list(shares.sequence(weights, 4)) == list(Shares().sequence(weights, 4))
 
 
 def test_what_came_back_unstarted_is_not_charged() -> None:
     shares, weights = Shares(), {1: 1.0, 2: 1.0}
     shares.charge(weights, {1: 10, 2: 10})
     shares.refund(weights, {1: 4})
-    assert shares.sequence(weights, 6) == [1, 1, 1, 1, 1, 2]
+    assert list(shares.sequence(weights, 6)) == [1, 1, 1, 1, 1, 2]
 
 
 @pytest.mark.parametrize("idle", [2, 3])
@@ -144,5 +144,5 @@ def test_a_job_that_came_back_brings_no_credit_for_idleness(idle: int) -> None:
 
 
 def test_no_queues_no_turns() -> None:
-    assert Shares().sequence({}, 5) == []
+    assert list(Shares().sequence({}, 5)) == []
     Shares().charge({}, {})

@@ -34,7 +34,7 @@ _ORDER = Sql(
 )
 _LOCK_ORDER = Sql("SELECT id FROM gm_order WHERE id = :order {lock}")
 _GO_ON = Sql("UPDATE gm_order SET reached = :reached, done = :done, touched_at = {now} WHERE id = :order")
-_LEFT_ALONE = Sql("SELECT id FROM gm_order WHERE reached IS NOT NULL AND touched_at <= {now} - :quiet ORDER BY id")
+LEFT_ALONE = Sql("SELECT id FROM gm_order WHERE reached IS NOT NULL AND touched_at <= {now} - :quiet ORDER BY id")
 _LAST_JOB = Sql("SELECT coalesce(max(id), 0) FROM gm_job")
 _LAST_RUN = Sql("SELECT coalesce(max(id), 0) FROM gm_run")
 _ROOTS = Sql(f"SELECT DISTINCT run_id, {PART_OF} AS part_of FROM gm_job WHERE id {{in ids}}")
@@ -240,7 +240,7 @@ def order(tx: Tx, number: int) -> Order:
 
 def left_alone(tx: Tx, quiet: int) -> list[int]:
     """Actions that are not done, and that nobody has gone on with for `quiet` microseconds."""
-    return [row.id for row in tx.all(_LEFT_ALONE, quiet=quiet)]
+    return [row.id for row in tx.all(LEFT_ALONE, quiet=quiet)]
 
 
 class Portion(NamedTuple):

@@ -132,7 +132,7 @@ _AS_IT_IS = Sql(
         f" CASE WHEN {_BAD} THEN 'not chosen; before: ' || coalesce(j.error, '') ELSE j.error END, {{now}}",
     )
 )
-_PENDING = Sql(
+PENDING = Sql(
     "SELECT DISTINCT g.run_id FROM gm_stage g JOIN gm_run r ON r.id = g.run_id"
     " WHERE (g.todo IS NOT NULL OR g.pruning IS NOT NULL) AND (g.todo IS NOT NULL OR g.waiting_for = 1)"
     f" AND r.state IN ({numbers(ACTIVE_RUN)}) AND r.stop IS NULL ORDER BY g.run_id"
@@ -141,7 +141,7 @@ _PENDING = Sql(
 
 def pending(tx: Tx) -> list[int]:
     """Runs that have such a batch to do now."""
-    return [row.run_id for row in tx.all(_PENDING)]
+    return [row.run_id for row in tx.all(PENDING)]
 
 
 def requeue(

@@ -18,7 +18,7 @@ _ADD_TASKS = Sql(
 _TASKS = Sql(
     "SELECT t.name, t.spec, t.id FROM gm_task t JOIN {rows f: name text, spec text} ON f.name = t.name AND f.spec = t.spec"
 )
-_CLASSES = Sql("SELECT id, demand FROM gm_class WHERE id > :known ORDER BY id")
+CLASSES = Sql("SELECT id, demand FROM gm_class WHERE id > :known ORDER BY id")
 _ADD_CLASS = Sql(  # counted, not drawn from a sequence: what is tried in vain must not use up small numbers
     "INSERT INTO gm_class (id, demand) SELECT coalesce(max(id), 0) + 1, :demand FROM gm_class WHERE true"
     " ON CONFLICT DO NOTHING"
@@ -60,7 +60,7 @@ def add_tasks(tx: Tx, specs: Iterable[tuple[str, str]]) -> dict[tuple[str, str],
 
 def classes(tx: Tx, known: int = 0) -> dict[int, Demand]:
     """What jobs of each class ask for; only classes above a number."""
-    return {row.id: Demand.from_json(row.demand) for row in tx.all(_CLASSES, known=known)}
+    return {row.id: Demand.from_json(row.demand) for row in tx.all(CLASSES, known=known)}
 
 
 def add_classes(tx: Tx, demands: Iterable[Demand]) -> dict[Demand, int]:

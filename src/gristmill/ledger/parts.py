@@ -77,7 +77,7 @@ _MOVE = Sql(
 _RETRY = Sql(f"{_FRESH} WHERE {_OF} AND state = :state RETURNING queue_id, limit_id")
 _OPEN_OF_RUN = Sql("SELECT id FROM gm_job WHERE run_id = :run AND parts_left > 0 ORDER BY id")
 # Those that end as something have parts; said here, or PostgreSQL reads all jobs until it has counted how few these are.
-_ENDING = Sql("SELECT id FROM gm_job WHERE ends_as IS NOT NULL AND parts_left > 0 ORDER BY id")
+ENDING = Sql("SELECT id FROM gm_job WHERE ends_as IS NOT NULL AND parts_left > 0 ORDER BY id")
 _SWEEP = Sql(
     f"UPDATE gm_job SET state = {State.CANCELLED:d}, ready = NULL, run_at = NULL, finished_at = {{now}}, error = :reason"
     f" WHERE id {{one_of SELECT id FROM gm_job WHERE {_OF} AND state = {State.QUEUED:d} LIMIT :most {{skip}}}}"
@@ -224,7 +224,7 @@ def failures(tx: Tx, job: int, attempt: int, names: Sequence[str]) -> dict[str, 
 
 def ending(tx: Tx) -> list[int]:
     """Jobs whose end waits for that of their parts."""
-    return [row.id for row in tx.all(_ENDING)]
+    return [row.id for row in tx.all(ENDING)]
 
 
 def parents_in(tx: Tx, run: int) -> list[int]:

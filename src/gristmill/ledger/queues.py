@@ -37,7 +37,7 @@ _PUT_OFF = Sql(
     "UPDATE gm_job SET ready = NULL, run_at = {now} + :delay, error = :reason WHERE id {in ids} AND ready IS NOT NULL"
 )
 _OTHER_WORKER = Sql(f"SELECT 1 FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND id <> :worker LIMIT 1")
-_NEXT_DUE = Sql("SELECT run_at - {now} FROM gm_job WHERE run_at < {waiting} ORDER BY run_at LIMIT 1")
+NEXT_DUE = Sql("SELECT run_at - {now} FROM gm_job WHERE run_at < {waiting} ORDER BY run_at LIMIT 1")
 _NEXT_DUE_OF = Sql(
     "SELECT run_at - {now} FROM gm_job WHERE run_at < {waiting} AND queue_id {in ids} ORDER BY run_at LIMIT 1"
 )
@@ -86,5 +86,5 @@ def put_off(tx: Tx, worker: int, queue: int, pool: int, tasks: Collection[int], 
 
 def next_due(tx: Tx, only: Collection[int] | None = None) -> int | None:
     """Microseconds until the next delayed job (of `only` these queues) is due; None: there is none."""
-    due: int | None = tx.value(_NEXT_DUE) if only is None else tx.value(_NEXT_DUE_OF, ids=sorted(only))
+    due: int | None = tx.value(NEXT_DUE) if only is None else tx.value(_NEXT_DUE_OF, ids=sorted(only))
     return due

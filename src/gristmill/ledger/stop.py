@@ -27,7 +27,7 @@ class InClosedStage(Refused):
 
 
 _RUN = Sql("SELECT id, state, stop FROM gm_run WHERE id = :run")
-_STOPPING = Sql("SELECT id FROM gm_run WHERE stop IS NOT NULL AND finished_at IS NULL ORDER BY id")
+STOPPING = Sql("SELECT id FROM gm_run WHERE stop IS NOT NULL AND finished_at IS NULL ORDER BY id")
 _TO_SWEEP = Sql(f"SELECT id FROM gm_stage WHERE run_id = :run AND state <> {StageState.CLOSED:d} ORDER BY id")
 _NEXT_KEYS = Sql("SELECT key FROM gm_job WHERE stage_id = :stage AND key > :after ORDER BY key LIMIT 1 OFFSET :most")
 _SWEEP = Sql(
@@ -114,7 +114,7 @@ def cancel_run(tx: Tx, run: int, *, by: str, reason: str | None = None) -> None:
 
 
 def stopping_runs(tx: Tx) -> list[int]:
-    return [row.id for row in tx.all(_STOPPING)]
+    return [row.id for row in tx.all(STOPPING)]
 
 
 def stages_to_sweep(tx: Tx, run: int) -> list[int]:

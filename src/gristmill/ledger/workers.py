@@ -48,7 +48,7 @@ _HEARTBEAT = Sql(
 )
 _LEAVE = Sql(f"UPDATE gm_worker SET state = {WorkerState.STOPPED:d} WHERE id = :worker AND state = {WorkerState.ACTIVE:d}")
 _LEAVE_CLAIMS = Sql("DELETE FROM gm_claim WHERE worker_id = :worker")
-_EXPIRED = Sql(f"SELECT id FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND lease_until < {{now}} ORDER BY id")
+EXPIRED = Sql(f"SELECT id FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND lease_until < {{now}} ORDER BY id")
 _FORGET_LOCKS = Sql("DELETE FROM gm_lock")
 _ALL_ACTIVE = Sql(f"SELECT id FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} ORDER BY id")
 _ON_HOST = Sql(f"SELECT id, pid, born FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND host = :host")
@@ -126,7 +126,7 @@ def release_strays_of(tx: Tx, worker: int, held: Set[int]) -> int:
 
 def expired(tx: Tx) -> list[int]:
     """Workers whose lease is over."""
-    return [row.id for row in tx.all(_EXPIRED)]
+    return [row.id for row in tx.all(EXPIRED)]
 
 
 def on_host(tx: Tx, host: str) -> list[tuple[int, int, str]]:

@@ -25,7 +25,7 @@ DATABASES = ("SQLite", "PostgreSQL")
 FEW, MANY = 8, 32  # also in the short form: another pair would be another question
 SHARE = 0.8  # of the rate of the few
 PACE = 0.1  # seconds between two acts of one disturber
-LEASE = 30.0  # so many processes on few processors: their silence is no sign of death
+LEASE, POLL = 30.0, 1.0  # as they are by default: so many processes on few processors, silence is no sign of death
 _ENDED = (
     "SELECT completed + with_errors + failed + skipped + cancelled, total FROM gm_stage WHERE run_id = {} AND name = 'item'"
 )
@@ -38,7 +38,7 @@ def play(play: Play) -> str:
     play.apps = ("chaos.crowd",)
     oracle.watch(play.mill)
     items = play.pick(10_000, 100_000)
-    crew = play.crew(FEW, slots=1, lease=LEASE)
+    crew = play.crew(FEW, slots=1, lease=LEASE, poll=POLL)
     acts: Counter[str] = Counter()
     slow = _rate(play, crew, FEW, items, acts)
     crew.keep(MANY)

@@ -67,6 +67,18 @@ class Post:
         before, self.cast.active = self.cast.active, self
         self.suspended = True  # nobody starts it once more while it is at it
         try:
+            if self._ends():
+                self._leave()
+        except Killed:
+            self.world.trace(self.name, "was killed on its way")
+            self.close()
+        finally:
+            self.suspended = False
+            self.cast.active = before
+
+    def _ends(self) -> bool:
+        """One round of its loop; says whether that was the last."""
+        try:
             if not self.started:
                 self.worker._start()
                 self.started = True
@@ -77,20 +89,12 @@ class Post:
             if self.dead:
                 raise Killed
             self.next_at = self.world.now + self.worker.tick(now)
-            if self.worker._over(None):
-                self._leave()
-        except Killed:
-            self.world.trace(self.name, "was killed on its way")
-            self.close()
+            return self.worker._over(None)
         except (Unavailable, AppError) as error:
             # Without a database it does not start; and if its first child is killed, it cannot know why.
             if (isinstance(error, AppError) and "SIGKILL" in str(error)) or not self.started:
-                self._leave()
-            else:
-                raise  # the loop must not let that through
-        finally:
-            self.suspended = False
-            self.cast.active = before
+                return True
+            raise  # the loop must not let that through
 
     def _leave(self) -> None:
         self.world.trace(self.name, "leaves")

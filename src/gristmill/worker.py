@@ -45,6 +45,7 @@ log = logging.getLogger("gristmill.worker")
 _UNKNOWN_TASK = 10.0  # seconds until another worker may have learned a task that this one does not know
 _STILL_STOPPING = 0.5  # seconds until a job is looked at again whose last attempt has not stopped yet
 _HOLD = 0.1  # seconds that items may wait for children that run through theirs in no time
+_CROWDED = 0.01  # seconds that a turn waits where many finish jobs of the same runs
 _GATHER = 0.01  # seconds that a completion may wait for others before it is written
 _REPORT_EVERY = 1.0  # seconds between writes of progress
 _MOST_KNOWN = 10_000  # runs remembered before those without a job in hand are forgotten
@@ -88,6 +89,8 @@ class Worker:
         self._begun: set[int] = set()  # runs that are known to have begun: a transaction that met them was committed
         self._unbegun: set[int] = set()  # runs that have begun, but whose rows others held when we wanted to say so
         self._strange: dict[int, str] = {}  # tasks of claimed jobs that the application does not know
+        self._waited = 0.0  # seconds that the last turn with something to write waited for others
+        self._claims_next = False  # the last turn only wrote what was done
         self._recalled = False
         self._ended = False
         self._gathered_at = 0.0  # when completions that wait for company are written at the latest; 0: none wait
@@ -149,7 +152,7 @@ class Worker:
         due += [self._report_at] if self.crew.progress else []
         due += [self.house.limits_at] if self._offline_until <= now else []
         due += [at for at in (self._gathered_at, self._held_back_at) if at]
-        due += [now] if self.appetite.admission.once_more() else []
+        due += [now] if self.appetite.admission.once_more() or self._claims_next else []
         due += [self._rest_until] if self.appetite.look and self._rest_until > now else []
         due += [self.stopping_since + self.settings.grace] if self.stopping_since is not None else []
         return max(0.0, min(due + self._tick_others(now)) - now)
@@ -323,6 +326,8 @@ class Worker:
         if self.appetite.admission.grow:
             self.crew.grow_for(self.appetite.admission.grow)
         batch, later = (self._pending, Batch()) if resting else self._pending.split(self._emissions_now(now, room))
+        if wants and self._crowded(batch):
+            wants, room = [], {}
         if not wants and (not batch or self._may_gather(batch, now)):
             return
         self._gathered_at = 0.0
@@ -330,6 +335,7 @@ class Worker:
         self.crew.room.learn_turn(time.monotonic() - now)
         self.crew.acknowledge(batch.emissions, done.refused_items)
         self._pending = later
+        self._waited = done.waited if batch else self._waited
         self.house.limits_in(now, done.due)
         if done.taken is not None:
             self._took(done.taken, room)
@@ -353,6 +359,12 @@ class Worker:
                 break
         self._held_back_at = 0.0
         return len(self._pending.emissions)
+
+    def _crowded(self, batch: Batch) -> bool:
+        """Do others finish jobs of the same runs? Then what is done is written by itself: they would wait for a claim in the
+        same transaction too. That is the next turn's."""
+        self._claims_next = self._waited > _CROWDED and not self._claims_next and bool(batch) and not batch.emissions
+        return self._claims_next
 
     def _may_gather(self, batch: Batch, now: float) -> bool:
         """May what is done wait for company? Only a moment, and only if more is about to come."""

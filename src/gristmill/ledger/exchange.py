@@ -5,6 +5,7 @@ One commit instead of three: on both databases the commit is what costs.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -63,6 +64,7 @@ class Exchanged(NamedTuple):
     late: list[int]  # jobs that were not this worker's any more
     taken: Taken | None  # None: nothing was asked for
     due: int | None = None  # microseconds until a limit lets something go on by itself
+    waited: float = 0.0  # seconds for others who finish jobs of the same runs
 
 
 def nobody(tx: Tx, kinds: Collection[Kind]) -> None: ...
@@ -79,7 +81,9 @@ def exchange(
 ) -> Exchanged:
     """`meet` is called with the kinds of the jobs that were taken, to read here what it does not know of them."""
     hold(tx, worker, leased=bool(wants))
+    before = time.monotonic()
     runs = flow.lock_runs(tx, {e.run for e in batch.emissions} | runs_of(batch.outcomes, batch.completed))
+    waited = time.monotonic() - before
     if batch.emissions and any(outcome.guards for outcome in batch.outcomes):
         batch = _without_late(tx, batch)
     refused_items, started = _add_items(tx, worker, batch, runs, wants, room) if batch.emissions else ({}, [])
@@ -95,7 +99,7 @@ def exchange(
         limits.follow(tx, (job.id for job in taken.jobs if job.kind.limited))
     if taken and taken.kinds:
         meet(tx, taken.kinds)
-    return Exchanged(refused_items, late, taken, tx.due)
+    return Exchanged(refused_items, late, taken, tx.due, waited)
 
 
 def _without_late(tx: Tx, batch: Batch) -> Batch:

@@ -33,6 +33,7 @@ class StandIn:
     port: int = 0
     taken: list[Taken] = field(default_factory=list)
     status: int = 204
+    refused: int = 0
     hangs_up: bool = False  # after each answer, without a word
     open: threading.Event = field(default_factory=threading.Event)
 
@@ -58,6 +59,8 @@ def stand_in(port: int = 0) -> Iterator[StandIn]:
             status = here.status
             if status < 300:
                 here.taken.append(Taken(self.path, dict(self.headers), body))
+            else:
+                here.refused += 1
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()

@@ -28,7 +28,7 @@ from clerk.masking import masker
 if TYPE_CHECKING:
     from clerk.logs.loki import Loki
 
-__all__ = ["FIELDS", "about", "close", "configure", "log", "milestone", "worker_name"]
+__all__ = ["FIELDS", "about", "close", "configure", "in_child", "log", "milestone", "worker_name"]
 
 log = logging.getLogger("clerk")
 
@@ -45,6 +45,11 @@ def worker_name(kind: str) -> str:
     """`ocr-3`: the third worker of its type on this machine, if its service numbered it; else the first."""
     number = os.environ.get(NUMBER, "1")
     return f"{kind}-{number if number.isdecimal() else 1}"
+
+
+def in_child() -> bool:
+    """Whether a worker started this process for its jobs: then what it logs is its worker's, once it is configured."""
+    return _WORKER in os.environ and _relay is None
 
 
 def configure(config: Config, worker: str | None = None) -> None:

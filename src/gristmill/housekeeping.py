@@ -11,13 +11,13 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from gristmill.clock import SECOND
 from gristmill.demand import Demand
-from gristmill.errors import NotFound
+from gristmill.errors import DatabaseError, NotFound
 from gristmill.identity import gone, host, near
 from gristmill.ledger import again, bulk, chores, limits, names, parts, queues, remove, stop, workers
 from gristmill.ledger.duties import Duties, duties
@@ -30,6 +30,7 @@ log = logging.getLogger("gristmill.housekeeping")
 
 _SWEEP_AGAIN = 15.0  # seconds until a stopped run is swept once more: for jobs that were just being claimed
 _STRAYS_EVERY = 30.0
+_TICK_AGAIN = 2.0  # seconds after the database refused something
 _ABANDONED = 5 * SECOND  # what somebody began on many jobs goes on here if nothing has happened to it for so long
 _LOOKED_AFTER_BY = 2  # workers on the same host that see at once when one is gone
 _AT_MOST = 0.5  # seconds of a worker's turn for the work of others
@@ -232,6 +233,25 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Tickers:
+    """What a worker does beside its own work, each in its own rhythm: fires schedules, publishes, prunes."""
+
+    def __init__(self, tickers: Iterable[Callable[[float], float]]) -> None:
+        self._tickers = [(0.0, ticker) for ticker in tickers]
+
+    def tick(self, now: float) -> list[float]:
+        """Calls those that are due; says when each is next."""
+        for n, (at, ticker) in enumerate(self._tickers):
+            if now >= at:
+                try:
+                    at = now + ticker(now)
+                except DatabaseError as error:
+                    log.warning("%s; trying again in %g s", error, _TICK_AGAIN)
+                    at = now + _TICK_AGAIN
+                self._tickers[n] = (at, ticker)
+        return [at for at, _ in self._tickers]
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from gristmill.execution.children import Child
 from gristmill.execution.crew import Crew
 from gristmill.execution.known import end_of, runs_of
 from gristmill.execution.room import ASYNC, SYNC
-from gristmill.housekeeping import Housekeeping, beside, stopped_by_signals
+from gristmill.housekeeping import Housekeeping, Tickers, beside, stopped_by_signals
 from gristmill.ledger import names, queues, workers
 from gristmill.ledger.claim import Claimed, Kind, Taken
 from gristmill.ledger.exchange import Batch
@@ -70,7 +70,7 @@ class Worker:
         self.delivery = delivery
         self.settings = settings = replace(settings, jobs_mib=settings.jobs_mib or machine().for_jobs)
         self.only = tuple(queues)
-        self.tickers = [(0.0, ticker) for ticker in tickers]
+        self._tickers = Tickers(tickers)
         self.id = 0
         self.crew = Crew(for_children(settings, sources, ledger, delivery), settings)
         self.only_run = run
@@ -155,20 +155,7 @@ class Worker:
         due += [now] if self.appetite.admission.once_more() or self._claims_next else []
         due += [self._rest_until] if self.appetite.look and self._rest_until > now else []
         due += [self.stopping_since + self.settings.grace] if self.stopping_since is not None else []
-        return max(0.0, min(due + self._tick_others(now)) - now)
-
-    def _tick_others(self, now: float) -> list[float]:
-        due = []
-        for n, (at, ticker) in enumerate(self.tickers):
-            if now >= at:
-                try:
-                    at = now + ticker(now)
-                except DatabaseError as error:
-                    log.warning("%s; trying again in %g s", error, _BACKOFF[-1])
-                    at = now + _BACKOFF[-1]
-                self.tickers[n] = (at, ticker)
-            due.append(at)
-        return due
+        return max(0.0, min(due + self._tickers.tick(now)) - now)
 
     def _wait(self, seconds: float) -> None:
         """Sleeps until a child says something, the bell rings, or it is time."""

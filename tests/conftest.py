@@ -50,6 +50,7 @@ class TestRun:
 RUN = pytest.StashKey[TestRun]()
 ALL = pytest.StashKey[bool]()  # nobody chose among the tests: those that are slow are left to ./run chaos
 LEFT_OUT = pytest.StashKey[dict[str, int]]()  # how many, by mark
+WHY_LEFT_OUT = {"slow": "they are of ./run chaos suites", "exact": "only the database's own delivery promises it"}
 
 
 # ---- one run, many processes -------------------------------------------------------------------------------------
@@ -109,7 +110,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("pg")
         if item.get_closest_marker("alike") and item.get_closest_marker("pg"):
             item.add_marker("slow")
-    for mark in [*config.getoption("--without"), *(["slow"] if config.stash[ALL] else [])]:
+    other = config.getoption("--delivery") != "database"
+    for mark in [*config.getoption("--without"), *(["slow"] if config.stash[ALL] else []), *(["exact"] if other else [])]:
         left_out = [item for item in items if item.get_closest_marker(mark)]
         items[:] = [item for item in items if not item.get_closest_marker(mark)]
         config.hook.pytest_deselected(items=left_out)
@@ -129,7 +131,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for mark, count in config.stash[LEFT_OUT].items():
-        why = "they are of ./run chaos suites" if mark == "slow" else f"by --without={mark}"
+        why = WHY_LEFT_OUT.get(mark, f"by --without={mark}")
         terminalreporter.write_line(f"left out: {count} tests that are marked {mark}, {why}", yellow=True)
 
 

@@ -74,6 +74,7 @@ def test_resuming_a_queue_rings(mill: Mill) -> None:
         eventually(lambda: mill.job(job.id).state == "completed", within=PROMPT)
 
 
+@pytest.mark.exact
 def test_without_its_pipe_a_worker_still_finds_its_jobs(lite: Mill, sqlite_url: str) -> None:
     bells = Path(sqlite_url.removeprefix("sqlite:///") + "-bells")
     with working(lite, slots=1, poll=0.2):
@@ -84,6 +85,7 @@ def test_without_its_pipe_a_worker_still_finds_its_jobs(lite: Mill, sqlite_url: 
             starts_promptly(lite)
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize("poll", [0.2, 60.0])
 def test_without_its_listening_connection_a_worker_still_finds_its_jobs(pg_url: str, poll: float) -> None:
     listening = "FROM pg_stat_activity WHERE datname = %s AND query LIKE 'LISTEN%%'"
@@ -99,6 +101,7 @@ def test_without_its_listening_connection_a_worker_still_finds_its_jobs(pg_url: 
             starts_promptly(mill)
 
 
+@pytest.mark.exact
 def test_the_pipe_of_a_dead_worker_is_cleared_away(lite: Mill, sqlite_url: str, tmp_path: Path) -> None:
     bells = Path(sqlite_url.removeprefix("sqlite:///") + "-bells")
     with worker_process(sqlite_url, "everyday", log=tmp_path / "log", slots=1) as worker:

@@ -91,6 +91,7 @@ def test_urgent_jobs_go_first(mill: Mill, folder: Path) -> None:
     assert lines(folder / "done") == [f"{priority} {n}" for priority in ("high", "normal", "low") for n in range(3)]
 
 
+@pytest.mark.exact
 def test_a_runs_priority_is_its_jobs_priority_through_all_stages(flows: Mill, folder: Path) -> None:
     for priority in ("low", "normal", "high"):
         flows.start("ranked", priority, args={"folder": folder}, priority=priority)
@@ -152,6 +153,7 @@ def preload(mill: Mill, folder: Path, big: int, middle: int, small: int) -> None
         mill.enqueue_many(task, [{"folder": folder}] * count)
 
 
+@pytest.mark.exact
 @pytest.mark.parametrize("slots", [1, 2])
 def test_starts_are_shared_by_weight(sharing: Mill, folder: Path, slots: int) -> None:
     weights = {"big": 6.0, "middle": 3.0, "small": 1.0}
@@ -169,6 +171,7 @@ def test_starts_are_shared_by_weight(sharing: Mill, folder: Path, slots: int) ->
     assert max(b - a for a, b in pairwise(gaps)) < 200, "the smallest share never starves"
 
 
+@pytest.mark.exact
 def test_queues_of_equal_weight_get_equal_shares(sharing: Mill, folder: Path) -> None:
     preload(sharing, folder, 400, 400, 400)
     with working(sharing, slots=1):

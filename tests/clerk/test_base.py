@@ -89,7 +89,10 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     assert [path.name for path in target.parent.iterdir()] == ["file"]
 
 
-def test_a_folder_replaces_an_older_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_folder_replaces_an_older_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool) -> None:
+    if not exchange:
+        monkeypatch.setattr(storage, "_exchange", lambda one, other: False)
     target = tmp_path / "txt" / "2026-01-31"
     for pages in (["1", "2"], ["1"]):
         with storage.folder_aside(target) as aside:

@@ -14,6 +14,7 @@ import contextlib
 import errno
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -129,8 +130,8 @@ def write(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def folder_aside(path: Path) -> Iterator[Path]:
-    """The same for a whole directory, which replaces an older one. Between the two renames there is none: readers that
-    may not see that look at a marker, which is written last."""
+    """The same for a whole directory, which replaces an older one. Where the file system cannot exchange two names (NFS),
+    there is none for a moment between two renames: readers that may not see that look at a marker, which is written last."""
     with critical_if_nobody_can():
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f".{path.name[:60]}.", dir=path.parent))
@@ -139,9 +140,10 @@ def folder_aside(path: Path) -> Iterator[Path]:
             yield aside
             aside.chmod(0o755)
             _sync(aside)
-            with contextlib.suppress(FileNotFoundError):
-                path.rename(old)
-            aside.rename(path)
+            if not _exchange(aside, path):
+                with contextlib.suppress(FileNotFoundError):
+                    path.rename(old)
+                aside.rename(path)
             _sync(path.parent)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
@@ -157,6 +159,19 @@ def critical_if_nobody_can() -> Iterator[None]:
         if error.errno in _NOBODY_CAN_WRITE:
             raise Critical(f"the storage cannot be written: {error}") from error
         raise
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Both names change places at once, where both are there and the system and the file system can do that."""
+    import ctypes
+
+    library = ctypes.CDLL(None)
+    ours, theirs = os.fsencode(one), os.fsencode(other)
+    if sys.platform == "darwin":
+        return bool(library.renamex_np(ours, theirs, ctypes.c_uint(2)) == 0)  # RENAME_SWAP
+    call = getattr(library, "renameat2", None)  # old C libraries have none
+    here = -100  # AT_FDCWD
+    return call is not None and bool(call(here, ours, here, theirs, ctypes.c_uint(2)) == 0)  # RENAME_EXCHANGE
 
 
 def _sync(path: Path) -> None:

@@ -32,5 +32,13 @@ class Unreadable(ClerkError):
     """It never will, as it is: corrupt, encrypted, empty, missing, 404."""
 
 
+class Crashed(ClerkError):
+    """Native code died over it: once more, then it failed."""
+
+
+class TimedOut(Crashed):
+    """It took longer than it may."""
+
+
 class Critical(ClerkError):
     """Nobody can work here now: the storage cannot be written, the disk is full, a tool is missing."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -105,6 +106,14 @@ def test_a_page_that_tesseract_refuses_is_an_error_of_that_page(tmp_path: Path, 
     assert read(path) == [PageText(1, "", "tesseract cannot read it: Leptonica: bad image")]
 
 
+def test_a_machine_without_a_place_for_images_is_nobodys_documents_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(Critical, match="documents cannot be read on this machine now"):
+        reader.inspect(papers.typed(tmp_path / "a.pdf", [papers.LINE]), CONFIG)
+
+
 # ---- time
 
 
@@ -117,8 +126,8 @@ def test_opening_has_its_time(tmp_path: Path) -> None:
 def test_a_page_that_takes_forever_costs_only_itself(tmp_path: Path, tesseract: Install) -> None:
     tesseract(f"if mkdir {tmp_path}/first 2>/dev/null; then exec sleep 600; fi; echo Read it")
     path = papers.scanned(tmp_path / "a.pdf", ["one", "two"])
-    assert read(path, Config(pdf_convert_timeout=6)) == [
-        PageText(1, "", "tesseract took longer than 2 s on it"),
+    assert read(path, Config(pdf_convert_timeout=12)) == [
+        PageText(1, "", "tesseract took longer than 4 s on it"),
         PageText(2, "Read it", None, "tesseract"),
     ]
 
@@ -126,8 +135,8 @@ def test_a_page_that_takes_forever_costs_only_itself(tmp_path: Path, tesseract: 
 def test_a_lot_of_pages_has_its_time_and_nothing_is_left_running(tmp_path: Path, tesseract: Install) -> None:
     tesseract(f"echo $$ >> {tmp_path}/pids; exec sleep 600")
     path = papers.scanned(tmp_path / "a.pdf", ["page"] * 5)
-    with pytest.raises(TimedOut, match=r"reading pages 1 to 5, at page \d took longer than 1 s"):
-        read(path, Config(pdf_convert_timeout=1))
+    with pytest.raises(TimedOut, match=r"reading pages 1 to 5, at page \d took longer than 4 s"):
+        read(path, Config(pdf_convert_timeout=4))
     started = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     wait_for(lambda: all(map(is_gone, started)))
 

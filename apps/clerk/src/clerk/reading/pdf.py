@@ -147,7 +147,7 @@ class Page:
         """The one image that covers the page upright, at a resolution for OCR; text may lie over it only unseen."""
         c, page = self._c, self._page
         seen = []
-        for index in range(min(c.FPDFPage_CountObjects(page), 10_000)):
+        for index in range(c.FPDFPage_CountObjects(page)):
             one = c.FPDFPage_GetObject(page, index)
             kind = c.FPDFPageObj_GetType(one)
             if kind == c.FPDF_PAGEOBJ_TEXT and c.FPDFTextObj_GetTextRenderMode(one) == c.FPDF_TEXTRENDERMODE_INVISIBLE:

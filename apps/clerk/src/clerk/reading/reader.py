@@ -139,17 +139,17 @@ def opened(path: Path, config: Config, backend: OcrBackend | None = None, *, htm
         "least": config.text_layer_min_chars,
         "seconds": config.pdf_convert_timeout * _SHARE_OF_A_PAGE,
     }
-    with (
-        tempfile.TemporaryFile(prefix="clerk-") as complaints,
-        tempfile.TemporaryDirectory(prefix="clerk-", ignore_cleanup_errors=True) as folder,
-    ):
-        child = _Child(complaints, f"{path.parent.name}/{path.name}")
+    with contextlib.ExitStack() as stack:
         try:
-            child.allow(config.pdf_read_timeout)
-            child.send({**asked, "folder": folder})
-            yield Reader(child, child.answer("opening it")["pages"], config.pdf_convert_timeout, backend)
-        finally:
-            child.end()
+            complaints = stack.enter_context(tempfile.TemporaryFile(prefix="clerk-"))
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="clerk-", ignore_cleanup_errors=True))
+            child = _Child(complaints, f"{path.parent.name}/{path.name}")
+        except OSError as error:
+            raise Critical(f"documents cannot be read on this machine now: {error}") from error
+        stack.callback(child.end)
+        child.allow(config.pdf_read_timeout)
+        child.send({**asked, "folder": folder})
+        yield Reader(child, child.answer("opening it")["pages"], config.pdf_convert_timeout, backend)
 
 
 def inspect(path: Path, config: Config) -> int:

@@ -16,7 +16,7 @@ LINE = "The council approved the budget of the water district by a vote of five 
 
 def typed(path: Path, pages: Sequence[str], **options: Any) -> Path:
     """One page for each text, with a text layer."""
-    from reportlab.pdfgen import canvas  # type: ignore[import-untyped]
+    from reportlab.pdfgen import canvas
 
     path.parent.mkdir(parents=True, exist_ok=True)
     paper = canvas.Canvas(str(path), pagesize=(612, HIGH), **options)

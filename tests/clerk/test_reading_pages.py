@@ -169,7 +169,7 @@ def test_a_linearized_pdf_knows_how_long_it_is(tmp_path: Path) -> None:
 
 
 def test_an_encrypted_pdf_is_refused_and_one_that_opens_without_a_password_is_read(tmp_path: Path) -> None:
-    from reportlab.lib.pdfencrypt import StandardEncryption  # type: ignore[import-untyped]
+    from reportlab.lib.pdfencrypt import StandardEncryption
 
     locked = papers.typed(tmp_path / "a.pdf", [papers.LINE], encrypt=StandardEncryption("secret", ownerPassword="owner"))
     with pytest.raises(Unreadable, match="is encrypted: it opens only with a password"):

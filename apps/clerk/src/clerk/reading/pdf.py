@@ -61,7 +61,7 @@ class Pdf:
 
     def __init__(self, path: Path) -> None:
         refuse_at_sight(path)
-        import pypdfium2  # type: ignore[import-untyped]
+        import pypdfium2
 
         try:
             self._document = pypdfium2.PdfDocument(path)
@@ -87,7 +87,7 @@ class Pdf:
 
 
 def _reason(error: Any) -> str:
-    import pypdfium2.raw as c  # type: ignore[import-untyped]
+    import pypdfium2.raw as c
 
     if error.err_code in (c.FPDF_ERR_PASSWORD, c.FPDF_ERR_SECURITY):
         return "the PDF is encrypted: it opens only with a password"

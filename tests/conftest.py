@@ -111,6 +111,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("alike") and item.get_closest_marker("pg"):
             item.add_marker("slow")
     other = config.getoption("--delivery") != "database"
+    for item in items if other else ():
+        item.add_marker(pytest.mark.timeout(600))  # a message for each job takes its time
     for mark in [*config.getoption("--without"), *(["slow"] if config.stash[ALL] else []), *(["exact"] if other else [])]:
         left_out = [item for item in items if item.get_closest_marker(mark)]
         items[:] = [item for item in items if not item.get_closest_marker(mark)]

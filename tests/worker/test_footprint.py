@@ -12,7 +12,7 @@ import psutil
 from gristmill import Mill
 from tests.apps import everyday
 from tests.servers import ROOT
-from tests.worker.helpers import all_end, cpu_seconds, eventually, lines, rss_mib, worker_process
+from tests.worker.helpers import all_end, cpu_seconds, eventually, lines, rss_mib, slowness, worker_process
 
 WINDOW = 3.0
 
@@ -30,7 +30,7 @@ def test_an_idle_worker_costs_next_to_nothing(mill: Mill, database_url: str, tmp
 
 
 def test_a_fan_out_does_not_grow_with_its_items(lite_flows: Mill, sqlite_url: str, folder: Path, tmp_path: Path) -> None:
-    items = 20_000
+    items = 20_000 // slowness()
     run = lite_flows.start("wide", "books", args={"items": items, "folder": folder})
     with worker_process(sqlite_url, "flows", log=tmp_path / "log", slots=2) as worker:
         producer = int(eventually(lambda: lines(folder / "producer"))[0])

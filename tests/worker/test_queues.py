@@ -211,6 +211,7 @@ def test_nothing_is_taken_in_advance_while_nothing_is_known(mill: Mill, folder: 
         (folder / "go").touch()
 
 
+@pytest.mark.exact
 def test_strict_service_takes_queues_in_the_order_given(sharing: Mill, folder: Path) -> None:
     preload(sharing, folder, 50, 50, 50)
     drain(sharing, queues=["middle", "big", "small"], strict=True, slots=1)

@@ -1,0 +1,1 @@
+"""Who, where and what was voted, from the text of minutes."""

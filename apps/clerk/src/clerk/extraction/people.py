@@ -1,0 +1,232 @@
+"""Names of people: how they are written, and who in a document is meant by one."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from clerk.extraction.vocabulary import GIVEN_NAMES, MEMBER_TITLES, NOT_NAMES, TITLE_HEADS, TITLE_PARTS, TITLE_TAILS
+
+_WORD = r"[A-ZÀ-Þ][\w'À-ÿ]*(?:-[A-Za-zÀ-ÿ][\w'À-ÿ]*)*"
+_SHORT = r"(?:Mr|Mrs|Ms|Dr|Rev|Hon|Prof|Sgt|Lt|Capt|Col|Gen|Atty|Ald|Sel|Comms?|Chrm|Chmn|Fr|St|Ste|Wm|Chas|Geo|Thos|Jas|Sr|Jr)\."
+_PIECE = rf"(?:{_SHORT}|(?:[A-Z]\.){{1,3}}|{_WORD})"
+_SMALL = r"(?:(?:de la|de los|de|del|van der|van|von|der|du|la|al|bin) )?"
+_NICKNAME = r"(?:[\"'(][A-Z][\w. ]{1,15}[\"')] )?"
+# Capitalised words in a row, on one line: a title and a name, or a heading, or a company.
+RUN = re.compile(rf"{_PIECE}(?:(?: {{1,2}}|-(?=[A-Z])){_NICKNAME}{_SMALL}{_PIECE}){{0,9}}(?:,? (?:Jr|Sr)\b\.?|,? (?:II|III|IV)\b)?")
+_TOKEN = re.compile(rf"{_SHORT}|(?:[A-Z]\.){{1,3}}|[\w'À-ÿ]+(?:-[\w'À-ÿ]+)*")
+_NICK = re.compile(r"[\"'(][A-Z][\w. ]{1,15}[\"')]")
+_SUFFIXES = {"jr", "sr", "ii", "iii", "iv"}
+_ABBREVIATED = {"st", "ste", "wm", "chas", "geo", "thos", "jas"}
+_LONGEST = 5
+
+
+def fold(text: str) -> str:
+    """What two spellings of a name have in common."""
+    if not text.isascii():
+        text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return text.casefold().replace(".", "").replace(",", "").replace("'", "")
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name as it is printed, without its titles."""
+
+    text: str
+    titled: bool = False
+    member: bool = False  # the title is one of those who vote
+    surname_only: bool = False
+
+    @property
+    def tokens(self) -> list[str]:
+        return fold(self.text).split()
+
+
+def parse(run: str, whole: bool = False) -> Name | None:
+    """The person in a run of capitalised words: leading titles go; None if what is left cannot be a name.
+
+    `whole`: nothing but titles and a name may be in it.
+    """
+    tokens = [token.removesuffix("'s") for token in _TOKEN.findall(_NICK.sub("", run))]
+    start, member = _after_titles(tokens)
+    return _name(tokens[start:], start > 0, member, whole)
+
+
+def _after_titles(tokens: Sequence[str]) -> tuple[int, bool]:
+    """Where the name begins, behind the last title; and whether that is a title of one who votes."""
+    start, member = 0, False
+    for i, token in enumerate(tokens):
+        word = fold(token)
+        if word in TITLE_HEADS:
+            start = i + 1
+            member = member or word in MEMBER_TITLES
+        elif word == "of" and start == i and i:
+            start = _after_tail(tokens, i + 1)
+        elif word in GIVEN_NAMES or len(token) == 2 and token[1] == ".":
+            break
+    return start, member
+
+
+def _after_tail(tokens: Sequence[str], i: int) -> int:
+    while i < len(tokens) and fold(tokens[i]) in TITLE_TAILS | {"the", "and"}:
+        i += 1
+    return i
+
+
+def _name(tokens: list[str], titled: bool, member: bool, whole: bool) -> Name | None:
+    kept: list[str] = []
+    for token in tokens:
+        word = fold(token)
+        if word in _SUFFIXES and kept:
+            kept[-1] += f", {word.capitalize()}." if word in {"jr", "sr"} else f" {word.upper()}"
+            break
+        if word in NOT_NAMES and not (len(token) == 2 and token.endswith(".")) or word in TITLE_HEADS and kept or token[0].isdigit():
+            if whole:
+                return None
+            break
+        kept.append(_cased(token))
+        if len(kept) == _LONGEST:
+            break
+    while kept and (kept[-1].islower() or re.fullmatch(r"(?:[A-Z]\.)+|St\.|Wm\.", kept[-1])):
+        kept.pop()  # "Robert L." is cut off
+    if not kept or len(kept) == 1 and len(kept[0].rstrip(".")) < 2:
+        return None
+    words = sum(not re.fullmatch(r"St\.|[a-z]+|De|La|Van|Von|Der|Del|Di|Du|Le|Los|El", one) for one in kept)
+    return Name(" ".join(kept), titled, member, words == 1)
+
+
+def _cased(token: str) -> str:
+    """`O'MALLEY`, `McELROY`, `LEBLANC`: as people write it, as far as can be known."""
+    if len(token) < 3 and not token.isalpha() or not token.isupper() or len(token.rstrip(".")) == 1:
+        return token
+    if len(token) == 2 and token not in {"DE", "LA", "DI", "DU", "LE", "EL", "ED", "AL", "JO", "LI", "WU", "HO", "NG", "XU", "YI", "MA", "LU"}:
+        return token if token[1] == "." else token.capitalize()
+    parts = [part.capitalize() for part in token.split("-")]
+    parts = [part[:2] + part[2:].capitalize() if part[1:2] == "'" or part[:2] == "Mc" else part for part in parts]
+    return "-".join(parts)
+
+
+@dataclass
+class _Known:
+    text: str
+    confidence: float
+    member: bool
+
+
+class People:
+    """Who is known in a document, and who of them a shorter name means."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._short: dict[str, set[str]] = {}
+        self._canonical: dict[str, str] = {}
+
+    def add(self, name: Name, confidence: float, member: bool = False) -> None:
+        key = fold(name.text)
+        known = self._known.get(key)
+        if known is None:
+            self._known[key] = _Known(name.text, confidence, member)
+            self._canonical.clear()
+        else:
+            known.confidence, known.member = max(known.confidence, confidence), known.member or member
+            if known.text.isupper():
+                known.text = name.text
+
+    def has_members(self) -> bool:
+        return any(known.member for known in self._known.values())
+
+    def resolve(self, text: str) -> str | None:
+        """The fullest name that is known for it, if that is one."""
+        if not self._canonical:
+            self._index()
+        key = fold(text)
+        return self._canonical.get(key) or self._canonical.get(_plain(key.split()))
+
+    def nearest(self, text: str) -> str | None:
+        """The member whose surname differs in one letter: what a scan made of it."""
+        if not self._canonical:
+            self._index()
+        key = fold(text)
+        if len(key) < 5:
+            return None
+        near = {self._canonical[one] for one in self._surnames if abs(len(one) - len(key)) < 2 and _one_apart(one, key)}
+        return near.pop() if len(near) == 1 else None
+
+    def is_member(self, text: str) -> bool:
+        known = self._known.get(fold(text))
+        return known is not None and known.member
+
+    def confidence(self, text: str) -> float:
+        known = self._known.get(fold(text))
+        return known.confidence if known else 0.0
+
+    def _index(self) -> None:
+        """Of each way to write a name: whom it means. Ones that mean several are left to those who vote, or to nobody."""
+        meant: dict[str, set[str]] = {}
+        for key, known in self._known.items():
+            for short in _shorter(key.split()):
+                meant.setdefault(short, set()).add(key)
+        self._canonical = {"": ""}
+        self._surnames = set()
+        for short, keys in meant.items():
+            best = self._best(short, keys)
+            if best is not None:
+                self._canonical[short] = self._known[best].text
+                if self._known[best].member and " " not in short:
+                    self._surnames.add(short)
+
+    def _best(self, short: str, keys: set[str]) -> str | None:
+        longest = self._fullest(keys)
+        if longest is None:
+            longest = self._fullest({key for key in keys if self._known[key].member})
+        return longest or (short if short in self._known else None)
+
+    def _fullest(self, keys: set[str]) -> str | None:
+        """The longest of them, if the others are shorter forms of it."""
+        if not keys:
+            return None
+        best = max(keys, key=lambda key: (len(key.split()), len(key), key))
+        forms = set(_shorter(best.split()))
+        return best if all(key == best or key in forms for key in keys) else None
+
+
+def _plain(tokens: Sequence[str]) -> str:
+    """Without initials in the middle and without a suffix."""
+    tokens = [t for t in tokens if t not in _SUFFIXES]
+    return " ".join(t for i, t in enumerate(tokens) if len(t) > 1 or i == 0)
+
+
+def _shorter(tokens: list[str]) -> Iterator[str]:
+    """The ways in which minutes write a name: in full, without initials, "T Hobbs", "Hobbs", "Bear Robe"."""
+    yield " ".join(tokens)
+    bare = [t for t in tokens if t not in _SUFFIXES]
+    yield " ".join(bare)
+    plain = _plain(tokens).split()
+    yield " ".join(plain)
+    if len(plain) < 2:
+        return
+    for i in range(1, len(plain)):
+        rest = " ".join(plain[i:])
+        if rest not in _ABBREVIATED:
+            yield rest
+        yield f"{plain[0][0]} {rest}"
+        yield f"{plain[0]} {rest}"
+    if len(plain) > 2 and len(plain[0]) == 1:
+        yield f"{plain[1]} {plain[-1]}"
+
+
+def _one_apart(a: str, b: str) -> bool:
+    """One letter more, less or other."""
+    if a == b:
+        return True
+    i = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return a[i + 1 :] == b[i + 1 :] or a[i:] == b[i + 1 :] or a[i + 1 :] == b[i:]
+
+
+def known_people(found: Iterable[tuple[Name, float, bool]]) -> People:
+    people = People()
+    for name, confidence, member in found:
+        people.add(name, confidence, member)
+    return people

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from clerk.extraction.people import RUN, People, parse
+from clerk.extraction.people import RUN, People, fold, parse
+from clerk.extraction.vocabulary import AMBIGUOUS, NOT_NAMES, TITLE_HEADS
 
 Ballot = dict[str, str]  # who: aye, nay, abstain, absent
 _KINDS = {"aye": "ayes", "nay": "nays", "abstain": "abstain", "absent": "absent"}
@@ -48,8 +49,7 @@ def kind_of(word: str) -> str:
 def count(text: str, people: People) -> Count:
     """All that the passage says."""
     found = Count()
-    _columns(text, people, found)
-    _marks(text, people, found)
+    text = _tables(text, people, found)
     _labelled(text, people, found)
     _member_by_member(text, people, found)
     _numbers(text, found)
@@ -141,6 +141,18 @@ def names_at(text: str, at: int, people: People) -> tuple[list[tuple[str, int]],
     return names, at
 
 
+def _name_starts(text: str, at: int = 0) -> Iterator[int]:
+    """Where a name may begin: at a capital letter; among capital letters, after a word that is none."""
+    for run in RUN.finditer(text, at):
+        start, after_word = run.start(), True
+        for word in run[0].split(" "):
+            is_word = fold(word) in NOT_NAMES and fold(word) not in AMBIGUOUS and fold(word) not in TITLE_HEADS
+            if after_word and not is_word and word:
+                yield start
+            after_word = is_word
+            start += len(word) + 1
+
+
 def name_at(text: str, at: int, people: People) -> tuple[str, int] | None:
     """The person whose name begins here, and where it ends: the longest run of words that is somebody known."""
     run = RUN.match(text, at)
@@ -149,13 +161,13 @@ def name_at(text: str, at: int, people: People) -> tuple[str, int] | None:
     words = run[0].split(" ")
     for end in range(len(words), 0, -1):
         part = " ".join(words[:end])
-        name = parse(part)
+        name = parse(part, whole=True, sure=True)
         if name is None:
             continue
         who = people.resolve(name.text)
         if who is not None:
             return who, at + len(part)
-    name = parse(run[0])
+    name = parse(run[0], sure=True)
     if name is None:
         return None
     return people.nearest(name.text) or name.text, at + _end_of(run[0], name.text)
@@ -174,12 +186,12 @@ _HEADER = re.compile(r"^[ ]*(?:(?:member|name|director|trustee|commissioner)s?[ 
 _ROW = re.compile(r"\n([ ]*\S[^\n]*)")
 
 
-def _header(text: str) -> Iterator[tuple[list[tuple[str, int]], int]]:
-    """Lines that head a table of votes: the columns, with the middle of each, and where the rows begin."""
+def _headers(text: str) -> Iterator[tuple[list[tuple[str, int]], int, int]]:
+    """Lines that head a table of votes: the columns, where the line begins, and where the rows begin."""
     for header in _HEADER.finditer(text):
-        cells = [(kind_of(c[0]), c.start() - header.start()) for c in _HEADER_CELL.finditer(header[0])]
+        cells = [(kind_of(c[0]), c.start()) for c in _HEADER_CELL.finditer(header[0])]
         if len(cells) > 1:
-            yield cells, header.end()
+            yield cells, header.start(), header.end()
 
 
 def _rows(text: str, at: int) -> Iterator[tuple[str, int]]:
@@ -193,40 +205,48 @@ def _rows(text: str, at: int) -> Iterator[tuple[str, int]]:
         at = row.end()
 
 
-def _columns(text: str, people: People, found: Count) -> None:
-    """Names under AYES and NAYS, side by side."""
-    for cells, at in _header(text):
-        for row, start in _rows(text, at):
-            for cell in re.finditer(r"\S+(?: \S+)*", row):
-                kind = min(cells, key=lambda one: abs(one[1] - cell.start()))[0]
-                one = name_at(text, start + cell.start(), people)
-                if re.fullmatch("none", cell[0], re.IGNORECASE):
-                    found.put(kind, 0)
-                elif one and len(cell[0]) > 1 and (people.resolve(one[0]) or not people.has_members()):
-                    found.cast(one[0], kind, start + cell.start())
-
-
 _MARK = re.compile(r"(?<= )(?:[xX✓✔*]|[xX]{2})(?= |$)")
 
 
-def _marks(text: str, people: People, found: Count) -> None:
-    """A row for each member, with an X under Yes or No."""
-    for cells, at in _header(text):
-        for row, start in _rows(text, at):
-            mark = _MARK.search(row)
-            one = name_at(text, start + len(row) - len(row.lstrip()), people) if mark else None
-            if mark and one:
-                kind = min(cells, key=lambda cell: abs(cell[1] + 1 - mark.start()))[0]
-                found.votes[one[0]], found.places[one[0]] = kind, start
+def _tables(text: str, people: People, found: Count) -> str:
+    """Members with an X under Yes or No, or names under AYES and NAYS. What is left is the text without them."""
+    for cells, start, at in list(_headers(text)):
+        rows = list(_rows(text, at))
+        marked = any(_MARK.search(row) for row, _ in rows)
+        end = at
+        for row, place in rows:
+            if not (_marked_row(row, place, cells, people, text, found) if marked else _column_row(row, place, cells, people, text, found)):
+                break
+            end = place + len(row)
+        text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+    return text
+
+
+def _marked_row(row: str, at: int, cells: list[tuple[str, int]], people: People, text: str, found: Count) -> bool:
+    mark = _MARK.search(row)
+    one = name_at(text, at + len(row) - len(row.lstrip()), people) if mark else None
+    if mark is None or one is None:
+        return False
+    found.cast(one[0], min(cells, key=lambda cell: abs(cell[1] + 1 - mark.start()))[0], at)
+    return True
+
+
+def _column_row(row: str, at: int, cells: list[tuple[str, int]], people: People, text: str, found: Count) -> bool:
+    put = False
+    for cell in re.finditer(r"\S+(?: \S+)*", row):
+        kind = min(cells, key=lambda one: abs(one[1] - cell.start()))[0]
+        one = name_at(text, at + cell.start(), people)
+        if re.fullmatch(r"none\.?", cell[0], re.IGNORECASE):
+            found.put(kind, 0)
+            put = True
+        elif one and (people.resolve(one[0]) or not people.has_members()):
+            found.cast(one[0], kind, at + cell.start())
+            put = True
+    return put
 
 
 # ---- "Elliott - yes; Mace - no", "Babcock   Aye", "Yes   Clerk Ruiz", "(Pereira, Whitlock - No)"
 
-_SAID = re.compile(
-    r"(?P<names>[A-Z][^():;\n]{1,120}?)[ ]*(?:-|,|:|[ ]|\.{2,})[ ]*[\"]?(?P<vote>ayes?|yeas?|yes|in favor|nay|no|opposed|abstain(?:ed|s)?|recused|absent)"
-    r"\b[\"]?(?=[ ]*(?:[.,;)\n]|$|and |[ ]{2,}))",
-    re.IGNORECASE,
-)
 _LINE_FIRST = re.compile(r"^[ ]*(?P<vote>yes|aye|yea|no|nay|abstain|absent|recused?)[ ]+(?=[A-Z])", re.IGNORECASE | re.MULTILINE)
 _ONE_VOTE = re.compile(r"[ ]*(?:-|,|:|\.{2,})?[ ]*\"?(?P<vote>ayes?|yeas?|yes|in favor|nays?|no|opposed|abstain(?:ed|s)?|abstention|recused|absent)\b\"?", re.IGNORECASE)
 
@@ -238,10 +258,10 @@ def _member_by_member(text: str, people: People, found: Count) -> None:
         if one:
             said.append((one[0], kind_of(line["vote"]), line.end()))
     end = 0
-    for run in RUN.finditer(text):
-        if run.start() < end:
+    for start in _name_starts(text):
+        if start < end:
             continue
-        names, at = names_at(text, run.start(), people)
+        names, at = names_at(text, start, people)
         vote = _ONE_VOTE.match(text, at) if names else None
         if vote is None or text[at:at + 1] not in " -,:." or re.match(r"[ ]*[:]|[ ]+\d|[ ]*-[ ]*(?:[A-Z]|none)", text[vote.end() :]) or re.match(r" (?=[a-z])(?!and|with|on)", text[vote.end():]):
             continue
@@ -266,7 +286,7 @@ _TALLY = re.compile(
     rf"|motion|substitute|:|,|\()\s*){{0,8}}[(\[]?(?P<a>{_AMOUNT})\s?(?:-|to)\s?(?P<b>{_AMOUNT})(?:\s?(?:-|to)\s?(?P<c>\d{{1,3}}))?(?!\s?[-/]?\d)\b",
     re.IGNORECASE,
 )
-_BARE_TALLY = re.compile(r"(?<=[.;)] )\(?(?P<a>\d{1,2})-(?P<b>\d{1,2})(?:-(?P<c>\d{1,2}))?\)?(?=[.,;]?(?:\s|$))(?! [a-z]{3,} of)|^[ ]*\(?(\d{1,2})-(\d{1,2})(?:-(\d{1,2}))?\)?[.]?$", re.M)
+_BARE_TALLY = re.compile(r"(?<=[.;)] )(?<!No\. )(?<!Nos\. )\(?(?!0\d)(?P<a>\d{1,2})-(?!0\d)(?P<b>\d{1,2})(?:-(?P<c>\d{1,2}))?\)?(?=[.,;]?(?:\s|$))(?! [a-z]{3,} of)|^[ ]*\(?(\d{1,2})-(\d{1,2})(?:-(\d{1,2}))?\)?[.]?$", re.M)
 _COUNTED = re.compile(
     rf"\b(?P<n>{_AMOUNT})\s+(?:voting\s+|votes?\s+(?:in\s+)?)?\"?(?P<word>ayes?|yeas?|yes|in favor|for|nays?|noes|no|opposed|against|abstentions?|abstain(?:ed|ing)?|abstaining|absent)\b",
     re.IGNORECASE,
@@ -294,7 +314,7 @@ def _numbers(text: str, found: Count) -> None:
 
 _DISSENT = re.compile(
     r"(?P<gap>[ ]*,?[ ]*(?:who |both |having )?-?[ ]*)(?:(?:vot(?:ing|ed)|was|were) (?:in )?)?[\"]?(?P<word>no|nay|nays|against|opposition|aye|yes|dissent(?:ing|ed|s)?|oppos(?:ed|ing)|abstain(?:ing|ed|s)?|absent|recused)\b"
-    r"(?=[\"]?[ ]*(?:[).,;\n]|$|and |the motion|from voting|to the motion|on the))",
+    r"(?=[\"]?[ ]*(?:[).,;\n]|$|and |the motion|from voting|to |to the motion|on the))",
     re.IGNORECASE,
 )
 _AFTER_RESULT = re.compile(rf"\b{_RESULT_WORD}\b|\d ?- ?\d|\bvote\b|\b\d to \d|\baye\b", re.IGNORECASE)
@@ -306,10 +326,10 @@ def _dissent(text: str, people: People, found: Count) -> None:
     if after is None:
         return
     end = after.start()
-    for run in RUN.finditer(text, after.start()):
-        if run.start() < end:
+    for start in _name_starts(text, after.start()):
+        if start < end:
             continue
-        names, at = names_at(text, run.start(), people)
+        names, at = names_at(text, start, people)
         word = _DISSENT.match(text, at) if names else None
         if word is None:
             continue

@@ -30,7 +30,7 @@ _PLAIN = r"(?:\s+(?:was|is|were|has|been|then|duly|properly|made|and|offered|so|
 _BY = re.compile(
     rf"(?:{_PLAIN}{{0,5}}\s+(?:by|of|from)\s+|\s*\((?=[A-Z])|\s*:\s*(?=[A-Z])|\s+(?=[A-Z][a-z]+(?:-[A-Z][a-z]+)?,\s+(?:2nd|second)))(?:the\s+)?", re.IGNORECASE
 )
-_TO_BY = re.compile(r"\s+(?:to|for|that)\s[^.;:\n]{1,160}?\s(?:made\s+by|offered\s+by|by)\s+(?=[A-Z])", re.IGNORECASE)
+_TO_BY = re.compile(r"\s+(?:to|for|that)\s(?:(?!\bsecond|\bsupport|\n\n)[^.;:]){1,240}?\s(?P<made>(?:made|offered)\s+)?by\s+(?=[A-Z])", re.IGNORECASE)
 _MADE_A = re.compile(r"\s*,?\s+(?:(?:then|also|again)\s+)?(?:made|makes|offered|offers|gave|put|introduced|entered)\s+(?:a|the|another|an)(?:\s+\w+)?\s+$")
 _FOLLOWING = re.compile(r"\s+the\s+following\s+(?:resolution|ordinance|motion)", re.IGNORECASE)
 _MOVED_WHAT = re.compile(
@@ -49,7 +49,7 @@ _BACK = 90
 def name_before(text: str, end: int, people: People) -> tuple[str, int] | None:
     """The person whose name ends here, and where it begins."""
     begin = max(0, end - _BACK)
-    piece = text[begin:end].replace("\n", " ").replace("\f", " ")
+    piece = text[begin:end].replace("\n\n", ";\n").replace("\n", " ").replace("\f", " ")
     run = None
     for run in RUN.finditer(piece):
         pass
@@ -57,11 +57,11 @@ def name_before(text: str, end: int, people: People) -> tuple[str, int] | None:
         return None
     words = run[0].split(" ")
     for i in range(len(words)):
-        name = parse(" ".join(words[i:]))
+        name = parse(" ".join(words[i:]), whole=True, sure=True)
         who = people.resolve(name.text) if name else None
         if who is not None:
             return who, begin + run.start() + len(" ".join(words[:i])) + (i > 0)
-    name = parse(run[0])
+    name = parse(run[0], whole=True, sure=True)
     return (people.nearest(name.text) or name.text, begin + run.start()) if name else None
 
 
@@ -112,8 +112,9 @@ def _pair(text: str, trigger: re.Match[str], people: People) -> Motion | None:
 def _made_by(text: str, trigger: re.Match[str], people: People) -> Motion | None:
     by = _BY.match(text, trigger.end())
     sure = by is not None
-    if by is None:
+    if by is None and trigger[0].lower() == "motion":
         by = _TO_BY.match(text, trigger.end())
+        sure = by is not None and by["made"] is not None
     who = name_at(text, by.end(), people) if by else None
     if by is None or who is None or not (sure or people.resolve(who[0])):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ class Mention:
 # ---- lists of those present and absent
 
 _LABEL = re.compile(
-    r"(?:^[ ]*(?:[IVX\d]{1,4}[.)] *)?|(?<=[.;:] ))"
+    r"(?:^[ ]*(?:[IVX\d]{1,4}[.)] *)?|(?<=[.;:] )|\bthe following )"
     r"(?P<label>(?:[A-Za-z][\w'/ ]{0,45} )??(?:present|absent|attendance|attendees|attending|excused|roll call|guests?|others?|staff|audience"
     r"|administrators|board members|council members|agency members|members|commissioners|directors|trustees)"
     r"(?: (?:were|was|are|included?|present|attending|in attendance|taken at [\d: apmAPM.]{3,10}))*)"
@@ -32,12 +33,12 @@ _LABEL = re.compile(
 _OTHERS = re.compile(r"\b(?:staff|also|others?|guests?|visitors?|public|audience|administrat\w+|citizens|speaking)\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<=[a-z]{2}|[)A-Z]{2})\.\s+(?=[A-Z\d])")
 _ABBREVIATION = re.compile(r"\b(?:Mr|Mrs|Ms|Dr|Rev|Jr|Sr|Ald|Sel|Comm|Comms|Chrm|Chmn|St|Esq|Hon|Pct|Wm|Atty)$")
-_ENTRY_BREAK = re.compile(r"[;,\n]|\band\b|[ ]{3,}|\.{3,}| - |:(?=\s)")
+_ENTRY_BREAK = re.compile(r"[;,\n]|\band\b|[ ]{3,}|\.{3,}| - |:(?=\s)", re.IGNORECASE)
 _ASIDE = re.compile(r"\([^()\n]{0,80}\)?")
 _SUFFIX = re.compile(r", (?=(?:Jr|Sr)\b|I{2,3}\b)")
 _REVERSED = re.compile(r"^[ ]*([A-Z][\w'-]+), ([A-Z][\w'-]+(?: [A-Z]\.?)?)[ ]*$|(?<= {3})([A-Z][\w'-]+), ([A-Z][\w'-]+(?: [A-Z]\.?)?)[ ]*$", re.MULTILINE)
 _PLURAL = re.compile(rf"\b{PLURAL_TITLES}[ ]+(?=[A-Z])", re.IGNORECASE)
-_BETWEEN = re.compile(r"(?: ?\([^()\n]{0,40}\))?(?:,? and |, ?|; ?|,?\n[ ]*)(?:and )?")
+_BETWEEN = re.compile(r"(?: ?\([^()\n]{0,40}\))?(?:,? and |, ?|; ?|,?\n[ ]*)(?:and )?", re.IGNORECASE)
 
 
 def in_lists(text: str) -> Iterator[Mention]:
@@ -64,7 +65,7 @@ def _entries(block: str, at: int, member: bool) -> Iterator[Mention]:
         start = block.find(entry.split(" ")[0], position) if entry else position
         position = max(start, position)
         run = RUN.fullmatch(entry)
-        name = parse(re.sub(" +", " ", entry), whole=True) if run else None
+        name = parse(re.sub(" +", " ", entry), whole=True, sure=True) if run else None
         if name is None or _is_thing(entry) or name.surname_only and not (member or name.titled):
             continue
         yield Mention(at + position, name, 0.95 if not name.surname_only else 0.85, member)
@@ -91,7 +92,7 @@ def _row(text: str, at: int) -> Iterator[Mention]:
     """The names after a title in the plural: "Trustees Lund, Cassidy and DiNapoli"."""
     for _ in range(30):
         run = RUN.match(text, at)
-        name = parse(run[0]) if run else None
+        name = parse(run[0], sure=True) if run else None
         if run is None or name is None:
             return
         yield Mention(at, name, 0.9 if not name.surname_only else 0.85, member=True)
@@ -163,9 +164,20 @@ def _is_title(text: str) -> bool:
     )
 
 
-def _spans(things: list[Thing]) -> list[tuple[int, int]]:
-    return sorted((thing.start, thing.end) for thing in things if thing.confidence >= 0.75)
+def _spans(things: list[Thing]) -> tuple[list[int], list[int]]:
+    """Where things are, as the starts and ends of stretches that do not overlap."""
+    starts: list[int] = []
+    ends: list[int] = []
+    for start, end in sorted((thing.start, thing.end) for thing in things):
+        if ends and start < ends[-1]:
+            ends[-1] = max(ends[-1], end)
+        else:
+            starts.append(start)
+            ends.append(end)
+    return starts, ends
 
 
-def _is_free(taken: list[tuple[int, int]], start: int, end: int) -> bool:
-    return not any(a < end and start < b for a, b in taken)
+def _is_free(taken: tuple[list[int], list[int]], start: int, end: int) -> bool:
+    starts, ends = taken
+    last = bisect_left(starts, end) - 1
+    return last < 0 or ends[last] <= start

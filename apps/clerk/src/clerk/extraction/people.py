@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from clerk.extraction.vocabulary import GIVEN_NAMES, MEMBER_TITLES, NOT_NAMES, TITLE_HEADS, TITLE_PARTS, TITLE_TAILS
+from clerk.extraction.vocabulary import AMBIGUOUS, GIVEN_NAMES, MEMBER_TITLES, NOT_NAMES, TITLE_HEADS, TITLE_TAILS
 
 _WORD = r"[A-ZÀ-Þ][\w'À-ÿ]*(?:-[A-Za-zÀ-ÿ][\w'À-ÿ]*)*"
-_SHORT = r"(?:Mr|Mrs|Ms|Dr|Rev|Hon|Prof|Sgt|Lt|Capt|Col|Gen|Atty|Ald|Sel|Comms?|Chrm|Chmn|Fr|St|Ste|Wm|Chas|Geo|Thos|Jas|Sr|Jr)\."
+_SHORT = r"(?:Mr|MR|Mrs|MRS|Ms|MS|Dr|DR|Rev|REV|Hon|Prof|Sgt|Lt|Capt|Col|Gen|Atty|Ald|Sel|Comms?|Chrm|Chmn|Fr|St|Ste|Wm|Chas|Geo|Thos|Jas|Sr|Jr)\."
 _PIECE = rf"(?:{_SHORT}|(?:[A-Z]\.){{1,3}}|{_WORD})"
 _SMALL = r"(?:(?:de la|de los|de|del|van der|van|von|der|du|la|al|bin) )?"
 _NICKNAME = r"(?:[\"'(][A-Z][\w. ]{1,15}[\"')] )?"
@@ -20,9 +21,13 @@ _TOKEN = re.compile(rf"{_SHORT}|(?:[A-Z]\.){{1,3}}|[\w'À-ÿ]+(?:-[\w'À-ÿ]+)*"
 _NICK = re.compile(r"[\"'(][A-Z][\w. ]{1,15}[\"')]")
 _SUFFIXES = {"jr", "sr", "ii", "iii", "iv"}
 _ABBREVIATED = {"st", "ste", "wm", "chas", "geo", "thos", "jas"}
+_BETWEEN_NAMES = {"and", "by", "to", "with", "from", "that", "second", "seconded", "moved", "motion"}
 _LONGEST = 5
+_CUT_OFF = re.compile(r"(?:[A-Z]\.)+|St\.|Wm\.|[a-z]+")  # "Robert L." goes on somewhere else
+_PARTICLE = re.compile(r"St\.|[a-z]+|De|La|Van|Von|Der|Del|Di|Du|Le|Los|El")
 
 
+@lru_cache(maxsize=20_000)
 def fold(text: str) -> str:
     """What two spellings of a name have in common."""
     if not text.isascii():
@@ -44,14 +49,16 @@ class Name:
         return fold(self.text).split()
 
 
-def parse(run: str, whole: bool = False) -> Name | None:
+@lru_cache(maxsize=20_000)
+def parse(run: str, whole: bool = False, sure: bool = False) -> Name | None:
     """The person in a run of capitalised words: leading titles go; None if what is left cannot be a name.
 
-    `whole`: nothing but titles and a name may be in it.
+    `whole`: nothing but titles and a name may be in it. `sure`: it stands where names stand, so that "Hall" is one.
     """
     tokens = [token.removesuffix("'s") for token in _TOKEN.findall(_NICK.sub("", run))]
     start, member = _after_titles(tokens)
-    return _name(tokens[start:], start > 0, member, whole)
+    given = start < len(tokens) and fold(tokens[start]) in GIVEN_NAMES
+    return _name(tokens[start:], Name("", start > 0, member), whole, sure or given or start > 0)
 
 
 def _after_titles(tokens: Sequence[str]) -> tuple[int, bool]:
@@ -64,7 +71,9 @@ def _after_titles(tokens: Sequence[str]) -> tuple[int, bool]:
             member = member or word in MEMBER_TITLES
         elif word == "of" and start == i and i:
             start = _after_tail(tokens, i + 1)
-        elif word in GIVEN_NAMES or len(token) == 2 and token[1] == ".":
+            if start == i + 1:
+                return len(tokens), member  # "Board of Supervisors of Summit County"
+        elif word in GIVEN_NAMES or word in _BETWEEN_NAMES or len(token) == 2 and token[1] == ".":
             break
     return start, member
 
@@ -75,26 +84,33 @@ def _after_tail(tokens: Sequence[str], i: int) -> int:
     return i
 
 
-def _name(tokens: list[str], titled: bool, member: bool, whole: bool) -> Name | None:
+def _name(tokens: list[str], kind: Name, whole: bool, sure: bool) -> Name | None:
     kept: list[str] = []
     for token in tokens:
         word = fold(token)
         if word in _SUFFIXES and kept:
             kept[-1] += f", {word.capitalize()}." if word in {"jr", "sr"} else f" {word.upper()}"
             break
-        if word in NOT_NAMES and not (len(token) == 2 and token.endswith(".")) or word in TITLE_HEADS and kept or token[0].isdigit():
+        if len(kept) == _LONGEST or _ends_name(token, word, sure) or word in TITLE_HEADS and kept:
             if whole:
                 return None
             break
         kept.append(_cased(token))
-        if len(kept) == _LONGEST:
-            break
-    while kept and (kept[-1].islower() or re.fullmatch(r"(?:[A-Z]\.)+|St\.|Wm\.", kept[-1])):
-        kept.pop()  # "Robert L." is cut off
+    while kept and _CUT_OFF.fullmatch(kept[-1]):
+        kept.pop()
     if not kept or len(kept) == 1 and len(kept[0].rstrip(".")) < 2:
         return None
-    words = sum(not re.fullmatch(r"St\.|[a-z]+|De|La|Van|Von|Der|Del|Di|Du|Le|Los|El", one) for one in kept)
-    return Name(" ".join(kept), titled, member, words == 1)
+    if len(kept) == 4 and all(fold(kept[i]) in GIVEN_NAMES for i in (0, 2)) and fold(kept[1]) not in GIVEN_NAMES:
+        kept = kept[:2]  # two people, and nothing between them
+    words = sum(_PARTICLE.fullmatch(one) is None for one in kept)
+    return Name(" ".join(kept), kind.titled, kind.member, words == 1)
+
+
+def _ends_name(token: str, word: str, sure: bool) -> bool:
+    if token[0].isdigit():
+        return True
+    is_initial = len(token) == 2 and token[1] == "."
+    return word in NOT_NAMES and not is_initial and not (sure and word in AMBIGUOUS)
 
 
 def _cased(token: str) -> str:
@@ -120,8 +136,8 @@ class People:
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
-        self._short: dict[str, set[str]] = {}
         self._canonical: dict[str, str] = {}
+        self._surnames: set[str] = set()
 
     def add(self, name: Name, confidence: float, member: bool = False) -> None:
         key = fold(name.text)
@@ -142,7 +158,7 @@ class People:
         if not self._canonical:
             self._index()
         key = fold(text)
-        return self._canonical.get(key) or self._canonical.get(_plain(key.split()))
+        return self._canonical.get(key) or self._canonical.get(" ".join(_plain(key.split())))
 
     def nearest(self, text: str) -> str | None:
         """The member whose surname differs in one letter: what a scan made of it."""
@@ -166,7 +182,7 @@ class People:
         """Of each way to write a name: whom it means. Ones that mean several are left to those who vote, or to nobody."""
         meant: dict[str, set[str]] = {}
         for key, known in self._known.items():
-            for short in _shorter(key.split()):
+            for short in _shorter(key):
                 meant.setdefault(short, set()).add(key)
         self._canonical = {"": ""}
         self._surnames = set()
@@ -185,36 +201,32 @@ class People:
 
     def _fullest(self, keys: set[str]) -> str | None:
         """The longest of them, if the others are shorter forms of it."""
-        if not keys:
-            return None
+        if len(keys) < 2:
+            return next(iter(keys), None)
         best = max(keys, key=lambda key: (len(key.split()), len(key), key))
-        forms = set(_shorter(best.split()))
+        forms = _shorter(best)
         return best if all(key == best or key in forms for key in keys) else None
 
 
-def _plain(tokens: Sequence[str]) -> str:
+def _plain(tokens: Sequence[str]) -> list[str]:
     """Without initials in the middle and without a suffix."""
-    tokens = [t for t in tokens if t not in _SUFFIXES]
-    return " ".join(t for i, t in enumerate(tokens) if len(t) > 1 or i == 0)
+    return [t for i, t in enumerate(tokens) if (len(t) > 1 or i == 0) and t not in _SUFFIXES]
 
 
-def _shorter(tokens: list[str]) -> Iterator[str]:
+@lru_cache(maxsize=20_000)
+def _shorter(key: str) -> frozenset[str]:
     """The ways in which minutes write a name: in full, without initials, "T Hobbs", "Hobbs", "Bear Robe"."""
-    yield " ".join(tokens)
-    bare = [t for t in tokens if t not in _SUFFIXES]
-    yield " ".join(bare)
-    plain = _plain(tokens).split()
-    yield " ".join(plain)
-    if len(plain) < 2:
-        return
+    tokens = key.split()
+    plain = _plain(tokens)
+    forms = {key, " ".join(t for t in tokens if t not in _SUFFIXES), " ".join(plain)}
     for i in range(1, len(plain)):
         rest = " ".join(plain[i:])
+        forms |= {f"{plain[0][0]} {rest}", f"{plain[0]} {rest}"}
         if rest not in _ABBREVIATED:
-            yield rest
-        yield f"{plain[0][0]} {rest}"
-        yield f"{plain[0]} {rest}"
+            forms.add(rest)
     if len(plain) > 2 and len(plain[0]) == 1:
-        yield f"{plain[1]} {plain[-1]}"
+        forms.add(f"{plain[1]} {plain[-1]}")
+    return frozenset(forms)
 
 
 def _one_apart(a: str, b: str) -> bool:
@@ -224,9 +236,3 @@ def _one_apart(a: str, b: str) -> bool:
     i = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     return a[i + 1 :] == b[i + 1 :] or a[i:] == b[i + 1 :] or a[i + 1 :] == b[i:]
 
-
-def known_people(found: Iterable[tuple[Name, float, bool]]) -> People:
-    people = People()
-    for name, confidence, member in found:
-        people.add(name, confidence, member)
-    return people

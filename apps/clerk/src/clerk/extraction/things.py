@@ -65,15 +65,19 @@ def _place(match: re.Match[str], confidence: float) -> Thing | None:
 _RUN = re.compile(rf"{_CAP}(?:,? (?:{COMPANIES})\b\.?| (?:(?:of the|of|and the|and|for|on|&|in the) )?{_CAP}| No\. \d{{1,4}}|, Local \d{{1,5}}){{1,11}}")
 _COMPANY_END = re.compile(rf",? (?:{COMPANIES})\b\.?(?=\W|$)|, Local \d+| No\. \d+")
 _BEGINNING = re.compile(rf"(?:{ORG_BEGINNINGS}) of(?: the)? ")
+_SMALL_WORD = re.compile(r"\b(?:Of|The|And|For|On|In)\b|'S\b")
 _JOINT = re.compile(r" (?:of the|of|and the|and|for|on|in the) ")
 
 
 def organisations(text: str) -> list[Thing]:
     found = []
     for match in _RUN.finditer(text):
-        if match[0].isupper() and len(match[0].split()) > 9:
-            continue  # a heading
-        one = _organisation(match[0])
+        run = match[0]
+        if run.isupper():
+            if run.count(" ") > 8:
+                continue  # a heading
+            run = _SMALL_WORD.sub(lambda word: word[0].lower(), run.title())
+        one = _organisation(run)
         if one is not None:
             at = match.start() + one[0]
             found.append(Thing(at, at + len(one[1]), one[1], one[2]))
@@ -102,17 +106,18 @@ def _organisation(run: str) -> tuple[int, str, float] | None:
 
 
 def _without_person(run: str) -> int:
-    """"Anita Desai of Harborview Partners": the organisation begins after "of"."""
+    """"Anita Desai of Harborview Partners", "Regular Meeting of the Council": the organisation begins after "of"."""
     start = 0
     while True:
         joint = _JOINT.search(run, start)
         if joint is None:
             return start
-        left = run[start : joint.start()].split(" ")
-        first = fold(left[0])
-        is_person = (first in GIVEN_NAMES or first in TITLE_HEADS) and fold(left[-1]) not in ORG_WORDS and not _BEGINNING.match(run, start)
-        if first in TITLE_HEADS and parse(" ".join(left)) is None and len(left) < 3 and first not in {"chief", "clerk", "director"}:
-            is_person = False
-        if not is_person:
+        left = run[start : joint.start()]
+        last = fold(left.split(" ")[-1])
+        if last in ORG_WORDS or _BEGINNING.match(run, start) and "of" in joint[0]:
+            return start
+        name = parse(left)
+        is_person = name is not None and (name.titled or fold(left.split(" ")[0]) in GIVEN_NAMES)
+        if not is_person and "of" not in joint[0]:
             return start
         start = joint.end()

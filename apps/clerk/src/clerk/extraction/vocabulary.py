@@ -24,7 +24,7 @@ TITLE_HEADS = _words("""
     designer foreman agent liaison ombudsman registrar treasurer/clerk ceo cfo tem pro-tem
     mr mrs ms miss dr rev reverend pastor father fr sister brother rabbi imam prof professor hon honorable esq atty col gen maj
     abutter applicant appellant resident citizen visitor speaker petitioner homeowner landowner owner landowners owners
-    student developer guest witness scout
+    student developer guest witness
     """)
 # Titles of those who vote.
 MEMBER_TITLES = _words("""
@@ -182,8 +182,8 @@ AMBIGUOUS = _words("""
     price rich sharp small strong swift pike lane street church school bridge ford forest glass gold gray grey hunt just knight law lake
     marsh meadows mills moss north south east west page parks pool power rains reed rivers rose rush sage sale sands short snow spring
     springs summers sun swan waters weeks wells wheeler winter winters woods best bond book branch case chance close cross dean drew
-    early end fair farmer fish fox frost love major mason mayor miller noble poor post pope proper rice said see shed she so stack summer
-    teller thing track train trees union wall ward ware wise worth an do go he in ho so to on no
+    early end fair farmer fish fox frost love major mason miller noble poor post pope proper rice said see stack summer
+    teller thing track train trees union wall ward ware wise worth
     """)
 # What somebody does whom minutes name.
 SPEECH = re.compile(

@@ -63,7 +63,9 @@ def find(text: str, people: People) -> Iterator[Found]:
     made = list(motions(text, people))
     pending: list[Found] = []
     for motion, following in zip(made, [*made[1:], None], strict=False):
-        limit = min(len(text), motion.start + _LONGEST_PASSAGE, following.start if following else len(text))
+        limit = min(len(text), motion.start + _LONGEST_PASSAGE)
+        if following:
+            limit = min(limit, max(motion.end, _sentence_start(text, following.start)))
         passage = text[motion.start : limit]
         main = _MAIN.search(passage, motion.end - motion.start)
         if main and pending:
@@ -92,7 +94,7 @@ def _vote(text: str, motion: Motion, passage: str, people: People) -> Found:
     own = motion.end - motion.start
     second = (motion.seconder, motion.seconder_at) if motion.seconder else seconder(text, motion.end, motion.start + len(passage), people)
     lacking = lacks_second(passage)
-    counted = count(passage[own:], people)
+    counted = Count() if lacking else count(passage[own:], people)
     result = "failed" if lacking else _result(passage[own:], counted, motion.implied)
     if result == "passed" and _is_to_table(passage):
         result = "tabled"

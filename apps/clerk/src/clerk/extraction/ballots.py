@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from clerk.extraction.people import RUN, People, fold, parse
 from clerk.extraction.vocabulary import AMBIGUOUS, NOT_NAMES, TITLE_HEADS
@@ -15,7 +16,7 @@ _KINDS = {"aye": "ayes", "nay": "nays", "abstain": "abstain", "absent": "absent"
 
 @dataclass
 class Count:
-    """What a passage says of a vote; `named` with the place where each is named."""
+    """What a passage says of a vote; `places`: where each member is named."""
 
     ayes: int | None = None
     nays: int | None = None
@@ -50,10 +51,11 @@ def count(text: str, people: People) -> Count:
     """All that the passage says."""
     found = Count()
     text = _tables(text, people, found)
+    rows = _rows_of_names(text, people) if _VOTE_WORD.search(text) else []
     _labelled(text, people, found)
-    _member_by_member(text, people, found)
+    _member_by_member(text, rows, people, found)
     _numbers(text, found)
-    _dissent(text, people, found)
+    _dissent(text, rows, people, found)
     _from_names(found)
     return found
 
@@ -70,15 +72,20 @@ def _from_names(found: Count) -> None:
 # ---- "AYES: Okafor, Quintero", "Nays - None", "Ayes 7", "ABSENT: 1 - Trustee Boateng"
 
 _LABEL = re.compile(
-    rf"\b(?:(?P<plural>ayes|noes|nays|yeas)|(?P<word>aye|yes|yea|nay|no|{_ABSTAIN}|{_ABSENT}|in favor|opposed|affirmative|negative))"
-    r"(?P<sep>\"?(?: votes?)?[ ]*(?::|-(?= )|,(?= [A-Z])| by(?= )|(?=[ ]\d)|(?=[ ]{2,}[A-Z])|(?=[ ]*\n[ ]*[A-Z])|(?= SUPERV| COUNCIL| COMMISS| TRUST| DIRECT)))",
+    rf"\b(?:(?P<plural>ayes|noes|nays|yeas)|(?P<word>aye|yes|yea|nay|no|{_ABSTAIN}|{_ABSENT}|in favor|opposed"
+    rf"|affirmative|negative))"
+    r"(?P<sep>\"?(?: votes?)?[ ]*(?::|-(?= )|,(?= [A-Z])| by(?= )|(?=[ ]\d)|(?=[ ]{2,}[A-Z])|(?=[ ]*\n[ ]*[A-Z])"
+    r"|(?= SUPERV| COUNCIL| COMMISS| TRUST| DIRECT)))",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"[ ]*\(?(\d{1,4})\)?(?![\d.:]*\d)(?: ?- ?(?=[A-Z])| ?[:,](?= [A-Z][a-z])| )?")
 _NUMBER_AFTER = re.compile(r"[ ]*(?:-|\()[ ]*(\d{1,3})\)?(?=[.;,\s]|$)")
 _NONE = re.compile(r"[ \n]*(?:none|\(none\)|-0-|n/a)\b", re.IGNORECASE)
 _ALL = re.compile(r"[ ]*all\b", re.IGNORECASE)
-_GAP = re.compile(r"(?:[ ]*\(?(?:chair|absent|excused|remote)\)?)?(?:,? and |, ?|; ?|,?[ ]*\n[ ]*| & )(?:and )?", re.IGNORECASE)
+_GAP = re.compile(
+    r"(?:[ ]*\(?(?:chair|absent|excused|remote)\)?)?(?:,? and |, ?|; ?|,?[ ]*\n[ ]*| & )(?:and )?", re.IGNORECASE
+)
+_NEXT = re.compile(r"[ ]*\n?[ ]*")
 _IN_BRACKETS = re.compile(r"[ ]*\((?=[A-Z])")
 
 
@@ -105,7 +112,9 @@ def _is_label(text: str, label: re.Match[str]) -> bool:
         return True
     if label["sep"].strip() == "" and text[label.end() : label.end() + 2].strip()[:1].isdigit():
         return True  # "No 97"
-    return label["sep"].strip() in {"by"} or label["word"][0].isupper() and line.rstrip()[-1:] in {".", ";"} and label["sep"].strip() in {"-", "by"}
+    return label["sep"].strip() in {"by"} or (
+        label["word"][0].isupper() and line.rstrip()[-1:] in {".", ";"} and label["sep"].strip() in {"-", "by"}
+    )
 
 
 def _list_of(text: str, at: int, kind: str, people: People, found: Count) -> int:
@@ -126,7 +135,7 @@ def _list_of(text: str, at: int, kind: str, people: People, found: Count) -> int
 def names_at(text: str, at: int, people: People) -> tuple[list[tuple[str, int]], int]:
     """Names in a row, from here: whom they mean and where they are; and where the row ends."""
     names: list[tuple[str, int]] = []
-    start = re.compile(r"[ ]*\n?[ ]*").match(text, at)
+    start = _NEXT.match(text, at)
     at = start.end() if start else at
     for _ in range(40):
         one = name_at(text, at, people)
@@ -141,9 +150,9 @@ def names_at(text: str, at: int, people: People) -> tuple[list[tuple[str, int]],
     return names, at
 
 
-def _name_starts(text: str, at: int = 0) -> Iterator[int]:
+def _name_starts(text: str) -> Iterator[int]:
     """Where a name may begin: at a capital letter; among capital letters, after a word that is none."""
-    for run in RUN.finditer(text, at):
+    for run in RUN.finditer(text):
         start, after_word = run.start(), True
         for word in run[0].split(" "):
             is_word = fold(word) in NOT_NAMES and fold(word) not in AMBIGUOUS and fold(word) not in TITLE_HEADS
@@ -155,6 +164,8 @@ def _name_starts(text: str, at: int = 0) -> Iterator[int]:
 
 def name_at(text: str, at: int, people: People) -> tuple[str, int] | None:
     """The person whose name begins here, and where it ends: the longest run of words that is somebody known."""
+    if text[at : at + 1] in {"'", '"'}:
+        at += 1  # a speck before the name
     run = RUN.match(text, at)
     if run is None:
         return None
@@ -182,7 +193,11 @@ def _end_of(run: str, name: str) -> int:
 # ---- tables
 
 _HEADER_CELL = re.compile(rf"\b(?:{_AYE}|{_NAY}|{_ABSTAIN}|{_ABSENT})\b", re.IGNORECASE)
-_HEADER = re.compile(r"^[ ]*(?:(?:member|name|director|trustee|commissioner)s?[ ]{2,})?(?:(?:ayes?|yeas?|yes|nays?|noes|no|abstain\w*|absent)(?:[ ]{2,}|[ ]*$)){2,}", re.I | re.M)
+_HEADER = re.compile(
+    r"^[ ]*(?:(?:member|name|director|trustee|commissioner)s?[ ]{2,})?(?:(?:ayes?|yeas?|yes|nays?|noes|no|abstain\w*"
+    r"|absent)(?:[ ]{2,}|[ ]*$)){2,}",
+    re.I | re.M,
+)
 _ROW = re.compile(r"\n([ ]*\S[^\n]*)")
 
 
@@ -195,8 +210,8 @@ def _headers(text: str) -> Iterator[tuple[list[tuple[str, int]], int, int]]:
 
 
 def _rows(text: str, at: int) -> Iterator[tuple[str, int]]:
-    blank = re.compile(r"[ ]*\n?(?=\n)").match(text, at)
-    at = blank.end() if blank and text[at : at + 2].count("\n") > 1 else at
+    if text.startswith("\n\n", at):
+        at += 1
     for _ in range(30):
         row = _ROW.match(text, at)
         if row is None:
@@ -214,8 +229,9 @@ def _tables(text: str, people: People, found: Count) -> str:
         rows = list(_rows(text, at))
         marked = any(_MARK.search(row) for row, _ in rows)
         end = at
+        put = _marked_row if marked else _column_row
         for row, place in rows:
-            if not (_marked_row(row, place, cells, people, text, found) if marked else _column_row(row, place, cells, people, text, found)):
+            if not put(row, place, cells, people, text, found):
                 break
             end = place + len(row)
         text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
@@ -239,7 +255,7 @@ def _column_row(row: str, at: int, cells: list[tuple[str, int]], people: People,
         if re.fullmatch(r"none\.?", cell[0], re.IGNORECASE):
             found.put(kind, 0)
             put = True
-        elif one and (people.resolve(one[0]) or not people.has_members()):
+        elif one and (people.resolve(one[0]) or not people.has_members):
             found.cast(one[0], kind, at + cell.start())
             put = True
     return put
@@ -247,27 +263,45 @@ def _column_row(row: str, at: int, cells: list[tuple[str, int]], people: People,
 
 # ---- "Elliott - yes; Mace - no", "Babcock   Aye", "Yes   Clerk Ruiz", "(Pereira, Whitlock - No)"
 
-_LINE_FIRST = re.compile(r"^[ ]*(?P<vote>yes|aye|yea|no|nay|abstain|absent|recused?)[ ]+(?=[A-Z])", re.IGNORECASE | re.MULTILINE)
-_ONE_VOTE = re.compile(r"[ ]*(?:-|,|:|\.{2,})?[ ]*\"?(?P<vote>ayes?|yeas?|yes|in favor|nays?|no|opposed|abstain(?:ed|s)?|abstention|recused|absent)\b\"?", re.IGNORECASE)
+_LINE_FIRST = re.compile(
+    r"^[ ]*(?P<vote>yes|aye|yea|no|nay|abstain|absent|recused?)[ ]+(?=[A-Z])", re.IGNORECASE | re.MULTILINE
+)
+_ONE_VOTE = re.compile(
+    r"(?:[ ]*\n?-|[ ]*(?:,|:|\.{2,}))?[ ]*\"?(?P<vote>ayes?|yeas?|yes|in favor|nays?|no|opposed|abstain(?:ed|s)?|abstention"
+    r"|recused|absent)\b\"?",
+    re.IGNORECASE,
+)
+
+_VOTE_WORD = re.compile(r"\b(?:ayes?|yeas?|yes|in favor|nays?|no|oppos|dissent|against|abst|recused|absent)", re.IGNORECASE)
+_NO_VOTE = re.compile(r"[ ]*:|[ ]+\d|[ ]*-[ ]*(?:[A-Z]|none)| (?=[a-z])(?!and|with|on)")
 
 
-def _member_by_member(text: str, people: People, found: Count) -> None:
+class _Names(NamedTuple):
+    start: int
+    names: list[tuple[str, int]]
+    end: int
+
+
+def _rows_of_names(text: str, people: People) -> list[_Names]:
+    """Every name of the passage, with those that follow it in a row."""
+    rows = (_Names(start, *names_at(text, start, people)) for start in _name_starts(text))
+    return [row for row in rows if row.names]
+
+
+def _member_by_member(text: str, rows: list[_Names], people: People, found: Count) -> None:
     said: list[tuple[str, str, int]] = []
     for line in _LINE_FIRST.finditer(text):
         one = name_at(text, line.end(), people)
         if one:
             said.append((one[0], kind_of(line["vote"]), line.end()))
     end = 0
-    for start in _name_starts(text):
-        if start < end:
-            continue
-        names, at = names_at(text, start, people)
-        vote = _ONE_VOTE.match(text, at) if names else None
-        if vote is None or text[at:at + 1] not in " -,:." or re.match(r"[ ]*[:]|[ ]+\d|[ ]*-[ ]*(?:[A-Z]|none)", text[vote.end() :]) or re.match(r" (?=[a-z])(?!and|with|on)", text[vote.end():]):
+    for row in rows:
+        vote = _ONE_VOTE.match(text, row.end) if row.start >= end else None
+        if vote is None or text[row.end : row.end + 1] not in " -,:.\n" or _NO_VOTE.match(text, vote.end()):
             continue
         end = vote.end()
-        said += [(who, kind_of(vote["vote"]), place) for who, place in names]
-    known = [one for one in said if people.resolve(one[0])] if people.has_members() else said
+        said += [(who, kind_of(vote["vote"]), place) for who, place in row.names]
+    known = [one for one in said if people.resolve(one[0])] if people.has_members else said
     if len(known) > 1:
         for who, kind, place in known:
             found.cast(who, kind, place)
@@ -275,20 +309,32 @@ def _member_by_member(text: str, people: People, found: Count) -> None:
 
 # ---- "4-1", "3 yes, 1 no", "four to one"
 
-_WORDS = {w: n for n, w in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())}
+_WORDS = {
+    word: number
+    for number, word in enumerate(
+        ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+    )
+}
 _AMOUNT = r"(?:\d{1,4}|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
 _RESULT_WORD = (
-    r"(?:carrie[sd]|pass(?:ed|es)|fail(?:ed|s)?|defeated|lost|approved|adopted|denied|granted|tied|voted?|hands|ballot|count|roll call"
+    r"(?:carrie[sd]|pass(?:ed|es)|fail(?:ed|s)?|defeated|lost|approved|adopted|denied|granted|tied|voted?|hands|ballot"
+    r"|count|roll call"
     r"|unanimous(?:ly)?|motion|tally|ayes|rejected)"
 )
 _TALLY = re.compile(
-    rf"\b{_RESULT_WORD}\b[\"),:;.]?\s*(?:(?:by|on|with|of|was|to|a|an|the|roll|call|vote|votes|following|count|final|recorded|majority|board|council"
+    rf"\b{_RESULT_WORD}\b[\"),:;.]?\s*(?:(?:by|on|with|of|was|to|a|an|the|roll|call|vote|votes|following|count|final"
+    rf"|recorded|majority|board|council"
     rf"|motion|substitute|:|,|\()\s*){{0,8}}[(\[]?(?P<a>{_AMOUNT})\s?(?:-|to)\s?(?P<b>{_AMOUNT})(?:\s?(?:-|to)\s?(?P<c>\d{{1,3}}))?(?!\s?[-/]?\d)\b",
     re.IGNORECASE,
 )
-_BARE_TALLY = re.compile(r"(?<=[.;)] )(?<!No\. )(?<!Nos\. )\(?(?!0\d)(?P<a>\d{1,2})-(?!0\d)(?P<b>\d{1,2})(?:-(?P<c>\d{1,2}))?\)?(?=[.,;]?(?:\s|$))(?! [a-z]{3,} of)|^[ ]*\(?(\d{1,2})-(\d{1,2})(?:-(\d{1,2}))?\)?[.]?$", re.M)
+_BARE_TALLY = re.compile(
+    r"(?<=[.;)] )(?<!No\. )(?<!Nos\. )\(?(?!0\d)(?P<a>\d{1,2})-(?!0\d)(?P<b>\d{1,2})(?:-(?P<c>\d{1,2}))?\)?(?=[.,;]?"
+    r"(?:\s|$))(?! [a-z]{3,} of)|^[ ]*\(?(\d{1,2})-(\d{1,2})(?:-(\d{1,2}))?\)?[.]?$",
+    re.M,
+)
 _COUNTED = re.compile(
-    rf"\b(?P<n>{_AMOUNT})\s+(?:voting\s+|votes?\s+(?:in\s+)?)?\"?(?P<word>ayes?|yeas?|yes|in favor|for|nays?|noes|no|opposed|against|abstentions?|abstain(?:ed|ing)?|abstaining|absent)\b",
+    rf"\b(?P<n>{_AMOUNT})\s+(?:voting\s+|votes?\s+(?:in\s+)?)?\"?(?P<word>ayes?|yeas?|yes|in favor|for|nays?|noes|no"
+    rf"|opposed|against|abstentions?|abstain(?:ed|ing)?|abstaining|absent)\b",
     re.IGNORECASE,
 )
 
@@ -300,7 +346,7 @@ def _amount(text: str) -> int:
 def _numbers(text: str, found: Count) -> None:
     tally = _TALLY.search(text) or _BARE_TALLY.search(text)
     if tally:
-        a, b, c = (part for part in (tally["a"], tally["b"], tally["c"])) if tally["a"] else tally.groups()[3:6]
+        a, b, c = tally.groups()[:3] if tally["a"] else tally.groups()[3:]
         found.put("aye", _amount(a), over=True)
         found.put("nay", _amount(b), over=True)
         if c is not None:
@@ -313,7 +359,8 @@ def _numbers(text: str, found: Count) -> None:
 # ---- "(Lee dissenting)", "with Wilson voting against", "Ms. Pomeroy opposed", "except Mr. Seyler, who voted nay"
 
 _DISSENT = re.compile(
-    r"(?P<gap>[ ]*,?[ ]*(?:who |both |having )?-?[ ]*)(?:(?:vot(?:ing|ed)|was|were) (?:in )?)?[\"]?(?P<word>no|nay|nays|against|opposition|aye|yes|dissent(?:ing|ed|s)?|oppos(?:ed|ing)|abstain(?:ing|ed|s)?|absent|recused)\b"
+    r"(?P<gap>[ ]*,?[ ]*(?:who |both |having )?-?[ ]*)(?:(?:vot(?:ing|ed)|was|were) (?:in )?)?[\"]?(?P<word>no|nay"
+    r"|nays|against|opposition|aye|yes|dissent(?:ing|ed|s)?|oppos(?:ed|ing)|abstain(?:ing|ed|s)?|absent|recused)\b"
     r"(?=[\"]?[ ]*(?:[).,;\n]|$|and |the motion|from voting|to |to the motion|on the))",
     re.IGNORECASE,
 )
@@ -321,21 +368,18 @@ _AFTER_RESULT = re.compile(rf"\b{_RESULT_WORD}\b|\d ?- ?\d|\bvote\b|\b\d to \d|\
 _COUNT_NAMES = re.compile(r"\b(?:no|nays?|noes|opposed|against)(?: votes?)?[ ]*\((?=[A-Z])", re.IGNORECASE)
 
 
-def _dissent(text: str, people: People, found: Count) -> None:
+def _dissent(text: str, rows: list[_Names], people: People, found: Count) -> None:
     after = _AFTER_RESULT.search(text)
     if after is None:
         return
     end = after.start()
-    for start in _name_starts(text, after.start()):
-        if start < end:
-            continue
-        names, at = names_at(text, start, people)
-        word = _DISSENT.match(text, at) if names else None
+    for row in rows:
+        word = _DISSENT.match(text, row.end) if row.start >= end else None
         if word is None:
             continue
         end = word.end()
-        for who, place in names:
-            if people.resolve(who) or not people.has_members():
+        for who, place in row.names:
+            if people.resolve(who) or not people.has_members:
                 found.cast(who, _kind_of_dissent(word["word"]), place)
     for counted in _COUNT_NAMES.finditer(text, after.start()):
         for who, place in names_at(text, counted.end(), people)[0]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -17,6 +17,7 @@ from clerk.extraction.people import fold
 from clerk.extraction.rules import RulesExtractor
 from clerk.parts import Extracted, Extractor
 
+_ENTITIES: tuple[Literal["persons", "orgs", "locations"], ...] = ("persons", "orgs", "locations")
 _NUMBERS = ("ayes", "nays", "abstain", "absent")
 
 
@@ -73,11 +74,13 @@ def _compare(where: str, found: Extracted, gold: Mapping[str, Any], scores: dict
     matched = _pair(found.votes["votes"], gold["votes"])
     for one, want in matched:
         wanted = {} if want is None else {name: number for name, number in want["tally"].items() if number is not None}
-        scores["votes"].compare(where, [] if one is None else [_key(one, wanted)], [] if want is None else [_key(want, wanted)])
+        scores["votes"].compare(
+            where, [] if one is None else [_key(one, wanted)], [] if want is None else [_key(want, wanted)]
+        )
         scores["individual"].compare(where, _ballots(one), _ballots(want))
-    for kind in ("persons", "orgs", "locations"):
+    for kind in _ENTITIES:
         if kind in gold:
-            entities: list[dict[str, str]] = found.entities[kind]  # type: ignore[literal-required]
+            entities = found.entities[kind]
             scores[kind].compare(where, {fold(one["text"]) for one in entities}, {fold(one) for one in gold[kind]})
 
 
@@ -124,7 +127,9 @@ def main(arguments: list[str]) -> int:
         return error.exit_code
     print(f"{'':12}{'precision':>10}{'recall':>8}{'F1':>8}{'right':>7}{'wrong':>7}{'missing':>9}")
     for kind, score in scores.items():
-        print(f"{kind:12}{score.precision:10.3f}{score.recall:8.3f}{score.f1:8.3f}{score.right:7}{score.wrong:7}{score.missing:9}")
+        print(
+            f"{kind:12}{score.precision:10.3f}{score.recall:8.3f}{score.f1:8.3f}{score.right:7}{score.wrong:7}{score.missing:9}"
+        )
         if "-v" in arguments:
             print(*(f"  {error}" for error in score.errors), sep="\n")
     print(f"{pages} pages in {seconds:.2f} s: {pages / seconds:.0f} pages/s")

@@ -22,26 +22,40 @@ class Motion:
 
 
 _TRIGGER = re.compile(
-    r"\b(?:moved|moves|motioned|motion|introduced|offered|adopted|M\s?/\s?S\s?/\s?[A-Z]|MSC)\b|(?<=[\w.])[ ]?/[ ]?(?=[A-Z])"
-    r"|^[ ]*[A-Z][A-Z' ]+ - [A-Z][A-Z' ]+$",
+    r"\b(?=[miao])(?:moved|moves|motioned|motion|introduced|offered|adopted)\b|(?<=[\w.])[ ]?/[ ]?(?-i:(?=[A-Z]))"
+    r"|(?-i:^[ ]{0,40}[A-Z][A-Z' ]{1,30} - [A-Z][A-Z' ]{1,30}$)",
     re.IGNORECASE | re.MULTILINE,
 )
 _PLAIN = r"(?:\s+(?:was|is|were|has|been|then|duly|properly|made|and|offered|so|first))"
 _BY = re.compile(
-    rf"(?:{_PLAIN}{{0,5}}\s+(?:by|of|from)\s+|\s*\((?=[A-Z])|\s*:\s*(?=[A-Z])|\s+(?=[A-Z][a-z]+(?:-[A-Z][a-z]+)?,\s+(?:2nd|second)))(?:the\s+)?", re.IGNORECASE
+    rf"(?:{_PLAIN}{{0,5}}\s+(?:by|of|from)\s+|\s*\((?=[A-Z])|\s*:\s*(?=[A-Z])"
+    rf"|\s+(?=[A-Z][a-z]+(?:-[A-Z][a-z]+)?,\s+(?:2nd|second)))(?:the\s+)?",
+    re.IGNORECASE,
 )
-_TO_BY = re.compile(r"\s+(?:to|for|that)\s(?:(?!\bsecond|\bsupport|\n\n)[^.;:]){1,240}?\s(?P<made>(?:made|offered)\s+)?by\s+(?=[A-Z])", re.IGNORECASE)
-_MADE_A = re.compile(r"\s*,?\s+(?:(?:then|also|again)\s+)?(?:made|makes|offered|offers|gave|put|introduced|entered)\s+(?:a|the|another|an)(?:\s+\w+)?\s+$")
+_TO_BY = re.compile(
+    r"\s+(?:to|for|that)\s(?:(?!\bsecond|\bsupport|\n\n)[^.;:]){1,240}?\s(?P<made>(?:made|offered)\s+)?by\s+(?=[A-Z])",
+    re.IGNORECASE,
+)
+_MADE_A = re.compile(
+    r"\s*,?\s+(?:(?:then|also|again)\s+)?(?:made|makes|offered|offers|gave|put|introduced|entered)\s+(?:a|the|another"
+    r"|an)(?:\s+\w+)?\s+$"
+)
 _FOLLOWING = re.compile(r"\s+the\s+following\s+(?:resolution|ordinance|motion)", re.IGNORECASE)
 _MOVED_WHAT = re.compile(
-    r"\s*(?:[,;:(]|\s(?:and|to\s+[a-z]|that|for|adoption|approval|passage|acceptance|the\s|seconded|second|its|an?\s|[A-Z]{2,}|Resolution|Ordinance|Item"
+    r"\s*(?:[,;:(]|\s(?:and|to\s+[a-z]|that|for|adoption|approval|passage|acceptance|the\s|seconded|second|its|an?\s"
+    r"|[A-Z]{2,}|Resolution|Ordinance|Item"
     r"|denial|confirmation|introduction|we\s))"
 )
 _ANONYMOUS = re.compile(
-    r"(?:\s+(?:was|is|duly|properly|made)){0,4}\s*,?\s+(?:and\s+)?(?:duly\s+|properly\s+)?(?:seconded|supported|second)\b(?!\s*(?:by|:|\())(?=,?\s+(?:and|to|that|it)\b|,)", re.IGNORECASE
+    r"(?:\s+(?:was|is|duly|properly|made)){0,4}\s*,?\s+(?:and\s+)?(?:duly\s+|properly\s+)?(?:seconded|supported"
+    r"|second)\b(?!\s*(?:by|:|\())(?=,?\s+(?:and|to|that|it)\b|,)",
+    re.IGNORECASE,
 )
+_VOTE_ON = re.compile(r"\bvote\s+on\s+(?:the\s+)?(?:\w+\s+)?$", re.IGNORECASE)
 _UPON = re.compile(r"\b(?:on|upon)\s+(?:an?\s+|the\s+)?(?:duly\s+made\s+)?$", re.IGNORECASE)
-_CAME_OF_IT = re.compile(r"\b(?P<word>passed|carried|approved|adopted|failed|defeated)\s+(?:with|on|upon|by)\s+an?\s+$", re.IGNORECASE)
+_CAME_OF_IT = re.compile(
+    r"\b(?P<word>passed|carried|approved|adopted|failed|defeated)\s+(?:with|on|upon|by)\s+an?\s+$", re.IGNORECASE
+)
 _BY_VOTE = re.compile(r"\b[^.]{0,240}?\bby\s+the\s+following\s+(?:roll\s+call\s+|called\s+)?vote", re.IGNORECASE)
 _BACK = 90
 
@@ -50,11 +64,10 @@ def name_before(text: str, end: int, people: People) -> tuple[str, int] | None:
     """The person whose name ends here, and where it begins."""
     begin = max(0, end - _BACK)
     piece = text[begin:end].replace("\n\n", ";\n").replace("\n", " ").replace("\f", " ")
-    run = None
-    for run in RUN.finditer(piece):
-        pass
-    if run is None or run.end() < len(piece.rstrip(' "')):
+    runs = list(RUN.finditer(piece))
+    if not runs or runs[-1].end() < len(piece.rstrip(' "')):
         return None
+    run = runs[-1]
     words = run[0].split(" ")
     for i in range(len(words)):
         name = parse(" ".join(words[i:]), whole=True, sure=True)
@@ -94,7 +107,7 @@ def _motion(text: str, trigger: re.Match[str], people: People) -> Motion | None:
 
 
 def _pair(text: str, trigger: re.Match[str], people: People) -> Motion | None:
-    """"M/S/C (Park/Tso)", "KEY - SPRINGER": both are known, or it is something else."""
+    """ "M/S/C (Park/Tso)", "KEY - SPRINGER": both are known, or it is something else."""
     if trigger[0].strip() == "/":
         first, second_at = name_before(text, trigger.start(), people), trigger.end()
     else:
@@ -110,6 +123,9 @@ def _pair(text: str, trigger: re.Match[str], people: People) -> Motion | None:
 
 
 def _made_by(text: str, trigger: re.Match[str], people: People) -> Motion | None:
+    before = text[max(0, trigger.start() - 40) : trigger.start()]
+    if _VOTE_ON.search(before):
+        return None
     by = _BY.match(text, trigger.end())
     sure = by is not None
     if by is None and trigger[0].lower() == "motion":
@@ -118,7 +134,6 @@ def _made_by(text: str, trigger: re.Match[str], people: People) -> Motion | None
     who = name_at(text, by.end(), people) if by else None
     if by is None or who is None or not (sure or people.resolve(who[0])):
         return None
-    before = text[max(0, trigger.start() - 40) : trigger.start()]
     implied = "passed" if _UPON.search(before) else None
     came = _CAME_OF_IT.search(before)
     if came:
@@ -155,24 +170,29 @@ def _introduced(text: str, trigger: re.Match[str], people: People) -> Motion | N
 
 
 def _nobody(text: str, trigger: re.Match[str]) -> Motion | None:
-    """"It was moved, seconded and voted 3-0"."""
+    """ "It was moved, seconded and voted 3-0"."""
     anonymous = _ANONYMOUS.match(text, trigger.end())
     return Motion(trigger.start(), anonymous.end(), None, 0) if anonymous else None
 
 
 # ---- who seconds
 
-_SECOND = re.compile(r"\b(?:seconded|seconds|second|supported|support|2nd)\b", re.IGNORECASE)
+_SECOND = re.compile(r"(?<![A-Za-z])(?:seconded|seconds|second|supported|support|2nd)\b", re.IGNORECASE)
 _SECOND_BY = re.compile(
-    r"(?:\s+(?:was|were|the|motion|made|offered|came|given))*\s*(?:by|from|:|\()\s*(?:the\s+)?(?=[A-Z])", re.IGNORECASE
+    r"(?:\s+(?:was|were|the|motion|made|offered|came|given))*\s*(?:by|from|:|\()\s*(?:the\s+)?(?=['\"]?[A-Z])", re.IGNORECASE
 )
 _NO_SECOND = re.compile(
-    r"\b(?:lack|want|absence)\s+of\s+(?:a\s+)?second|\b(?:no|without\s+a)\s+second\b|\bnot\s+(?:receive\s+a\s+second|seconded)|\bno\s+one\s+seconded", re.IGNORECASE
+    r"\b(?:lack|want|absence)\s+of\s+(?:a\s+)?second|\b(?:no|without\s+a)\s+second\b|\bnot\s+(?:receive\s+a\s+second"
+    r"|seconded)|\bno\s+one\s+seconded",
+    re.IGNORECASE,
 )
 
 
-def seconder(text: str, start: int, end: int, people: People) -> tuple[str, int] | None:
-    """Who seconds, in this part of the text, and where that is said."""
+def seconder(text: str, motion: Motion, end: int, people: People) -> tuple[str, int] | None:
+    """Who seconds it, in the text up to `end`, and where that is said."""
+    if motion.seconder:
+        return motion.seconder, motion.seconder_at
+    start = motion.end
     for word in _SECOND.finditer(text, start, end):
         by = _SECOND_BY.match(text, word.end())
         if by:

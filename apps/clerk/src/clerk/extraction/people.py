@@ -7,24 +7,32 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from clerk.extraction.vocabulary import AMBIGUOUS, GIVEN_NAMES, MEMBER_TITLES, NOT_NAMES, TITLE_HEADS, TITLE_TAILS
 
-_WORD = r"[A-ZÀ-Þ][\w'À-ÿ]*(?:-[A-Za-zÀ-ÿ][\w'À-ÿ]*)*"
-_SHORT = r"(?:Mr|MR|Mrs|MRS|Ms|MS|Dr|DR|Rev|REV|Hon|Prof|Sgt|Lt|Capt|Col|Gen|Atty|Ald|Sel|Comms?|Chrm|Chmn|Fr|St|Ste|Wm|Chas|Geo|Thos|Jas|Sr|Jr)\."
+# Every repetition has a bound, so that no text is slow.
+_WORD = r"[A-ZÀ-Þ][\w'À-ÿ]{0,30}(?:-[A-Za-zÀ-ÿ][\w'À-ÿ]{0,30}){0,3}"
+_SHORT = (
+    r"(?:Mr|MR|Mrs|MRS|Ms|MS|Dr|DR|Rev|REV|Hon|Prof|Sgt|Lt|Capt|Col|Gen|Atty|Ald|Sel|Comms?|Chrm|Chmn|Fr|St|Ste"
+    r"|Wm|Chas|Geo|Thos|Jas|Sr|Jr)\."
+)
 _PIECE = rf"(?:{_SHORT}|(?:[A-Z]\.){{1,3}}|{_WORD})"
 _SMALL = r"(?:(?:de la|de los|de|del|van der|van|von|der|du|la|al|bin) )?"
 _NICKNAME = r"(?:[\"'(][A-Z][\w. ]{1,15}[\"')] )?"
 # Capitalised words in a row, on one line: a title and a name, or a heading, or a company.
-RUN = re.compile(rf"{_PIECE}(?:(?: {{1,2}}|-(?=[A-Z])){_NICKNAME}{_SMALL}{_PIECE}){{0,9}}(?:,? (?:Jr|Sr)\b\.?|,? (?:II|III|IV)\b)?")
+RUN = re.compile(
+    rf"(?:\b(?:de la|de los|del|de|van der|van|von|du) )?{_PIECE}(?: {{1,2}}{_NICKNAME}{_SMALL}{_PIECE}){{0,15}}"
+    r"(?:,? (?:Jr|Sr)\b\.?|,? (?:II|III|IV)\b)?"
+)
 _TOKEN = re.compile(rf"{_SHORT}|(?:[A-Z]\.){{1,3}}|[\w'À-ÿ]+(?:-[\w'À-ÿ]+)*")
 _NICK = re.compile(r"[\"'(][A-Z][\w. ]{1,15}[\"')]")
 _SUFFIXES = {"jr", "sr", "ii", "iii", "iv"}
 _ABBREVIATED = {"st", "ste", "wm", "chas", "geo", "thos", "jas"}
 _BETWEEN_NAMES = {"and", "by", "to", "with", "from", "that", "second", "seconded", "moved", "motion"}
+_TAILS = TITLE_TAILS | {"the", "and"}
 _LONGEST = 5
-_CUT_OFF = re.compile(r"(?:[A-Z]\.)+|St\.|Wm\.|[a-z]+")  # "Robert L." goes on somewhere else
-_PARTICLE = re.compile(r"St\.|[a-z]+|De|La|Van|Von|Der|Del|Di|Du|Le|Los|El")
+_PARTICLES = frozenset({"St.", "De", "La", "Van", "Von", "Der", "Del", "Di", "Du", "Le", "Los", "El"})
 
 
 @lru_cache(maxsize=20_000)
@@ -35,8 +43,7 @@ def fold(text: str) -> str:
     return text.casefold().replace(".", "").replace(",", "").replace("'", "")
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(NamedTuple):
     """A name as it is printed, without its titles."""
 
     text: str
@@ -55,10 +62,16 @@ def parse(run: str, whole: bool = False, sure: bool = False) -> Name | None:
 
     `whole`: nothing but titles and a name may be in it. `sure`: it stands where names stand, so that "Hall" is one.
     """
-    tokens = [token.removesuffix("'s") for token in _TOKEN.findall(_NICK.sub("", run))]
+    if '"' in run or "(" in run or "'" in run:
+        run = _NICK.sub("", run).replace("'s ", " ").removesuffix("'s")
+    tokens = _TOKEN.findall(run)
     start, member = _after_titles(tokens)
     given = start < len(tokens) and fold(tokens[start]) in GIVEN_NAMES
-    return _name(tokens[start:], Name("", start > 0, member), whole, sure or given or start > 0)
+    kept = _kept(tokens[start:], whole, sure or given or start > 0)
+    if not kept or (len(kept) == 1 and len(kept[0]) < 2):
+        return None
+    words = sum(one not in _PARTICLES and not one.islower() for one in kept)
+    return Name(" ".join(kept), start > 0, member, words == 1)
 
 
 def _after_titles(tokens: Sequence[str]) -> tuple[int, bool]:
@@ -73,52 +86,48 @@ def _after_titles(tokens: Sequence[str]) -> tuple[int, bool]:
             start = _after_tail(tokens, i + 1)
             if start == i + 1:
                 return len(tokens), member  # "Board of Supervisors of Summit County"
-        elif word in GIVEN_NAMES or word in _BETWEEN_NAMES or len(token) == 2 and token[1] == ".":
+        elif word in GIVEN_NAMES or word in _BETWEEN_NAMES or (len(token) == 2 and token[1] == "."):
             break
     return start, member
 
 
 def _after_tail(tokens: Sequence[str], i: int) -> int:
-    while i < len(tokens) and fold(tokens[i]) in TITLE_TAILS | {"the", "and"}:
+    while i < len(tokens) and fold(tokens[i]) in _TAILS:
         i += 1
     return i
 
 
-def _name(tokens: list[str], kind: Name, whole: bool, sure: bool) -> Name | None:
+def _kept(tokens: list[str], whole: bool, sure: bool) -> list[str]:
+    """Of these words those that are the name."""
     kept: list[str] = []
     for token in tokens:
         word = fold(token)
-        if word in _SUFFIXES and kept:
+        if kept and word in _SUFFIXES:
             kept[-1] += f", {word.capitalize()}." if word in {"jr", "sr"} else f" {word.upper()}"
-            break
-        if len(kept) == _LONGEST or _ends_name(token, word, sure) or word in TITLE_HEADS and kept:
+            return kept
+        if len(kept) == _LONGEST or _ends_name(token, word, sure) or (kept and word in TITLE_HEADS):
             if whole:
-                return None
+                return []
             break
-        kept.append(_cased(token))
-    while kept and _CUT_OFF.fullmatch(kept[-1]):
-        kept.pop()
-    if not kept or len(kept) == 1 and len(kept[0].rstrip(".")) < 2:
-        return None
+        kept.append(_cased(token) if token.isupper() else token)
+    while kept and (kept[-1].endswith(".") or kept[-1].islower()):
+        kept.pop()  # "Robert L." goes on somewhere else
     if len(kept) == 4 and all(fold(kept[i]) in GIVEN_NAMES for i in (0, 2)) and fold(kept[1]) not in GIVEN_NAMES:
-        kept = kept[:2]  # two people, and nothing between them
-    words = sum(_PARTICLE.fullmatch(one) is None for one in kept)
-    return Name(" ".join(kept), kind.titled, kind.member, words == 1)
+        return kept[:2]  # two people, and nothing between them
+    return kept
 
 
 def _ends_name(token: str, word: str, sure: bool) -> bool:
     if token[0].isdigit():
         return True
     is_initial = len(token) == 2 and token[1] == "."
-    return word in NOT_NAMES and not is_initial and not (sure and word in AMBIGUOUS)
+    return word in NOT_NAMES and not is_initial and not (sure and (word in AMBIGUOUS or word in GIVEN_NAMES))
 
 
 def _cased(token: str) -> str:
-    """`O'MALLEY`, `McELROY`, `LEBLANC`: as people write it, as far as can be known."""
-    if len(token) < 3 and not token.isalpha() or not token.isupper() or len(token.rstrip(".")) == 1:
+    """`O'MALLEY`, `MCELROY`, `WU`: as people write it, as far as can be known. Initials stay."""
+    if token.endswith(".") or len(token) == 1:
         return token
-    if len(token) == 2 and token not in {"DE", "LA", "DI", "DU", "LE", "EL", "ED", "AL", "JO", "LI", "WU", "HO", "NG", "XU", "YI", "MA", "LU"}:
-        return token if token[1] == "." else token.capitalize()
     parts = [part.capitalize() for part in token.split("-")]
     parts = [part[:2] + part[2:].capitalize() if part[1:2] == "'" or part[:2] == "Mc" else part for part in parts]
     return "-".join(parts)
@@ -127,7 +136,6 @@ def _cased(token: str) -> str:
 @dataclass
 class _Known:
     text: str
-    confidence: float
     member: bool
 
 
@@ -138,20 +146,14 @@ class People:
         self._known: dict[str, _Known] = {}
         self._canonical: dict[str, str] = {}
         self._surnames: set[str] = set()
+        self.has_members = False
 
-    def add(self, name: Name, confidence: float, member: bool = False) -> None:
+    def add(self, name: Name, member: bool = False) -> None:
         key = fold(name.text)
-        known = self._known.get(key)
-        if known is None:
-            self._known[key] = _Known(name.text, confidence, member)
-            self._canonical.clear()
-        else:
-            known.confidence, known.member = max(known.confidence, confidence), known.member or member
-            if known.text.isupper():
-                known.text = name.text
-
-    def has_members(self) -> bool:
-        return any(known.member for known in self._known.values())
+        known = self._known.setdefault(key, _Known(name.text, member))
+        known.member = known.member or member
+        self.has_members = self.has_members or member
+        self._canonical.clear()
 
     def resolve(self, text: str) -> str | None:
         """The fullest name that is known for it, if that is one."""
@@ -165,23 +167,15 @@ class People:
         if not self._canonical:
             self._index()
         key = fold(text)
-        if len(key) < 5:
+        if len(key) < 5 or len(self._surnames) > 100:
             return None
         near = {self._canonical[one] for one in self._surnames if abs(len(one) - len(key)) < 2 and _one_apart(one, key)}
         return near.pop() if len(near) == 1 else None
 
-    def is_member(self, text: str) -> bool:
-        known = self._known.get(fold(text))
-        return known is not None and known.member
-
-    def confidence(self, text: str) -> float:
-        known = self._known.get(fold(text))
-        return known.confidence if known else 0.0
-
     def _index(self) -> None:
         """Of each way to write a name: whom it means. Ones that mean several are left to those who vote, or to nobody."""
         meant: dict[str, set[str]] = {}
-        for key, known in self._known.items():
+        for key in self._known:
             for short in _shorter(key):
                 meant.setdefault(short, set()).add(key)
         self._canonical = {"": ""}
@@ -235,4 +229,3 @@ def _one_apart(a: str, b: str) -> bool:
         return True
     i = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     return a[i + 1 :] == b[i + 1 :] or a[i:] == b[i + 1 :] or a[i + 1 :] == b[i:]
-

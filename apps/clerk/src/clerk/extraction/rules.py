@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from clerk.extraction import naming, things, votes
-from clerk.extraction.naming import Mention
-from clerk.extraction.people import RUN, People, fold, parse
+from clerk.extraction.people import People, fold
 from clerk.extraction.text import clean
 from clerk.extraction.things import Thing
 from clerk.extraction.vocabulary import AMBIGUOUS, NOT_NAMES
-from clerk.parts import Entities, Entity, Extracted, Vote, Votes
+from clerk.parts import Entities, Entity, Extracted, Vote
 
 VERSION = "1"
 _BETWEEN_PAGES = "\n\f\n"
+_SURE = 0.7  # who is known elsewhere in the document, whatever the threshold for telling others
 
 
 class RulesExtractor:
@@ -29,10 +30,10 @@ class RulesExtractor:
     def extract(self, pages: Sequence[str]) -> list[Extracted]:
         read = [_Page(clean(page)) for page in pages]
         people = _people(read)
-        found = _votes(read, people)
+        voted = _votes(read, people)
         return [
-            Extracted(_entities(page, people, [who for vote in found for who in vote.named_on(number)], self.threshold), _of_page(found, number))
-            for number, page in enumerate(read)
+            Extracted(_entities(page, people, on_page.named, self.threshold), {"votes": on_page.votes})
+            for page, on_page in zip(read, voted, strict=True)
         ]
 
 
@@ -43,44 +44,40 @@ class _Page:
         self.text = text
         self.orgs = things.organisations(text)
         self.places = things.places(text)
-        self.mentions = [*naming.in_lists(text), *naming.in_sentences(text, [*self.orgs, *self.places])]
+        found = naming.runs(text)
+        self.words = {run[0] for run in found if " " not in run[0]}
+        self.mentions = [*naming.in_lists(text), *naming.in_sentences(text, found, [*self.orgs, *self.places])]
 
 
+@dataclass
 class _Voted:
-    def __init__(self, page: int, vote: Vote, named: list[tuple[str, int]]) -> None:
-        self.page, self.vote, self._named = page, vote, named
+    """The votes that begin on a page, and who is named on it in one."""
 
-    def named_on(self, page: int) -> list[str]:
-        return [who for who, at in self._named if at == page]
+    votes: list[Vote] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)
 
 
 def _people(pages: Iterable[_Page]) -> People:
     people = People()
     for page in pages:
         for one in page.mentions:
-            if one.confidence >= 0.7:
-                people.add(one.name, one.confidence, one.member)
+            if one.confidence >= _SURE:
+                people.add(one.name, one.member)
     return people
 
 
 def _votes(pages: list[_Page], people: People) -> list[_Voted]:
+    """For each page. They are looked for in the whole text, since a vote may go on over a page."""
     starts, length = [], 0
     for page in pages:
         starts.append(length)
         length += len(page.text) + len(_BETWEEN_PAGES)
-    text = _BETWEEN_PAGES.join(page.text for page in pages)
-    return [
-        _Voted(_page_of(starts, one.start), one.vote, [(who, _page_of(starts, at)) for who, at in one.named])
-        for one in votes.find(text, people)
-    ]
-
-
-def _page_of(starts: list[int], at: int) -> int:
-    return bisect_right(starts, at) - 1
-
-
-def _of_page(found: list[_Voted], number: int) -> Votes:
-    return {"votes": [one.vote for one in found if one.page == number]}
+    voted = [_Voted() for _ in pages]
+    for one in votes.find(_BETWEEN_PAGES.join(page.text for page in pages), people):
+        voted[bisect_right(starts, one.start) - 1].votes.append(one.vote)
+        for who, at in one.named:
+            voted[bisect_right(starts, at) - 1].named.append(who)
+    return voted
 
 
 # ---- entities of a page
@@ -89,13 +86,11 @@ def _of_page(found: list[_Voted], number: int) -> Votes:
 def _entities(page: _Page, people: People, voters: list[str], threshold: float) -> Entities:
     persons: dict[str, float] = {}
     for one in page.mentions:
-        if one.confidence >= 0.7:
-            _keep(persons, people.resolve(one.name.text) or one.name.text, one.confidence)
-        elif people.resolve(one.name.text):
-            _keep(persons, people.resolve(one.name.text) or "", 0.75)
+        known = people.resolve(one.name.text)
+        _keep(persons, known or one.name.text, max(one.confidence, 0.75) if known else one.confidence)
     for who in voters:
         _keep(persons, who, 0.9)
-    for who in _surnames(page.text, people):
+    for who in _surnames(page.words, people):
         _keep(persons, who, 0.8)
     return {
         "persons": _listed(persons, threshold),
@@ -119,18 +114,10 @@ def _listed(found: dict[str, float], threshold: float) -> list[Entity]:
     return [Entity(text=text, confidence=confidence) for text, confidence in found.items() if confidence >= threshold]
 
 
-def _surnames(text: str, people: People) -> Iterable[str]:
+def _surnames(words: Iterable[str], people: People) -> Iterable[str]:
     """Those of whom only the surname is given, and who are known from elsewhere in the document."""
-    for run in RUN.finditer(text):
-        first = fold(run[0].removesuffix("'s"))
-        if " " in first or first in AMBIGUOUS or first in NOT_NAMES:
-            continue
-        name = parse(run[0])
-        who = people.resolve(name.text) if name else None
-        if who is not None:
+    for word in sorted(words):
+        key = fold(word.removesuffix("'s"))
+        who = None if key in AMBIGUOUS or key in NOT_NAMES else people.resolve(key)
+        if who:
             yield who
-
-
-def mentions_of(text: str) -> list[Mention]:
-    """For a look at what the rules see on a page."""
-    return _Page(clean(text)).mentions

@@ -18,6 +18,7 @@ from clerk.extraction.text import LONGEST_PAGE, clean
 from clerk.parts import Extracted, Extractor, Vote
 
 PAGES = Path(__file__).parent / "extraction"
+DOCS = Path(__file__).parents[2] / "docs/clerk/extraction.md"
 ROLL = """ROLL CALL
 Present: Mayor Ann Lee, Councilmembers Bob O'Neil, Carmen de la Rosa, Dan Wu-Smith, Eve T. Park, Jr.
 Absent: None
@@ -50,6 +51,14 @@ def test_votes_and_persons_are_found_on_pages_that_were_held_out() -> None:
     assert scores["individual"].f1 >= 0.9
     assert scores["orgs"].f1 >= 0.75
     assert scores["locations"].f1 >= 0.75
+
+
+def test_the_docs_have_the_figures_as_measured() -> None:
+    scores, pages, _ = measure.measure(PAGES / "held_out", RulesExtractor())
+    docs = DOCS.read_text()
+    assert f"on {pages} pages" in docs
+    for score in scores.values():
+        assert f"| {score.precision:.3f} | {score.recall:.3f} | {score.f1:.3f} |" in docs
 
 
 def test_no_document_is_in_both_sets_and_every_page_has_its_labels() -> None:
@@ -170,7 +179,8 @@ def test_talk_of_motions_is_no_vote() -> None:
 
 def test_what_looks_like_a_name_is_not_always_one() -> None:
     found = of(
-        "Consent Calendar\nPublic Hearing on Martin Luther King Jr. Boulevard and George Washington Elementary School in March.\n"
+        "Consent Calendar\nPublic Hearing in March\n"
+        "It is on Martin Luther King Jr. Boulevard and George Washington Elementary School.\n"
         "The City Council met at Lincoln Park. Delta Paving, Inc. spoke to the Planning Commission.\n"
         "It is about 12 Oak Street in Salem, Oregon.\n"
     )

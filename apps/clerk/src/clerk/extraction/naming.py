@@ -77,7 +77,7 @@ def _entries(block: str, member: bool) -> Iterator[Mention]:
         entries = [_SPACES.sub(" ", entry.strip(" ._*")) for entry in _ENTRY_BREAK.split(plain)]
     else:
         entries = last_first
-    for entry in [half for entry in entries for half in _halves(entry)]:
+    for entry in (half for joined in entries for half in _halves(joined)):
         name = parse(entry, whole=True, sure=True) if RUN.fullmatch(entry) else None
         if name is None or _is_thing(entry) or (name.surname_only and not (member or name.titled)):
             continue
@@ -133,7 +133,8 @@ _CALLED = re.compile(
 )
 _COUPLE = re.compile(r"\b([A-Z][a-z]+) and ([A-Z][a-z]+) ([A-Z][\w'-]+)")
 _AGAIN = re.compile(
-    r"(?<=[a-z.]) (?=(?:Commissioner|Council ?[Mm]ember|Council(?:wo)?man|Trustee|Supervisor|Alderman|Selectman|Mr\.|Mrs\.|Ms\.|Dr\.) )"
+    r"(?<=[a-z.]) (?=(?:Commissioner|Council ?[Mm]ember|Council(?:wo)?man|Trustee|Supervisor|Alderman|Selectman"
+    r"|Mr\.|Mrs\.|Ms\.|Dr\.) )"
 )  # another title: another person
 _THE = re.compile(r"\b(?:the|The|a|an) $")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clerk import config, names, storage
-from clerk.errors import Critical, Usage
+from clerk.errors import Critical, Transient, Usage
 from clerk.storage import Document, SiteFiles
 
 
@@ -18,7 +18,8 @@ def test_a_subdomain_is_labels_joined_by_dots(good: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", ["", ".", "..", "a..b", ".a", "a.", "-a", "a-", "A", "a/b", "../x", "a\n", "a b", "é", "a" * 101]
+    "bad",
+    ["", ".", "..", "a..b", ".a", "a.", "-a", "a-", "A", "a/b", "../x", "a\n", "a b", "é", "a" * 101, "meetings.db"],
 )
 def test_what_is_no_subdomain_is_refused(bad: str) -> None:
     with pytest.raises(Usage, match="is no subdomain"):
@@ -109,13 +110,21 @@ def test_a_full_disk_is_nobodys_fault() -> None:
         raise FileNotFoundError(errno.ENOENT, "not there")
 
 
+def test_a_lock_is_held_by_one_and_ends_with_its_block(tmp_path: Path) -> None:
+    lock = tmp_path / "deep" / ".lock"
+    for _ in range(2):
+        with storage.locked(lock), pytest.raises(Transient, match="held by another"), storage.locked(lock, patience=0.0):
+            pass
+
+
 def test_pages_are_in_the_order_of_their_numbers_and_documents_of_their_names(tmp_path: Path) -> None:
     files = SiteFiles(tmp_path, "a.b")
     document = Document("minutes", "CityCouncil", "2026-01-31")
     agenda = Document("agendas", "CityCouncil", "2026-01-31")
     for number in (10, 9, 1):
         storage.write(files.text(document) / f"{number}.txt", b"x")
-    storage.write(files.text(document) / "1.txt.extracted.json", b"{}")
+    for stray in ("1.txt.extracted.json", "1a.txt", "notes.txt"):
+        storage.write(files.text(document) / stray, b"{}")
     storage.write(files.text(agenda) / "1.txt", b"x")
     storage.write(files.root / "txt" / "stray.txt", b"x")
     assert [page.stem for page in files.pages(document)] == ["1", "9", "10"]

@@ -14,13 +14,14 @@ STAGES: Final = ("fetch", "ocr", "compilation", "extraction", "deploy")
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _LONGEST_SUBDOMAIN = 100
+_FILES_BESIDE_SITES = {"meetings.db", "sites.db"}  # in STORAGE_DIR; else their names would do for a site
 _LONGEST_MEETING = 100
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(-\d{1,4})?")
 
 
 def subdomain(text: str) -> str:
     """The key of a site: `a-z0-9-` labels joined by single dots. Anything else is refused."""
-    if len(text) > _LONGEST_SUBDOMAIN or not _SUBDOMAIN.fullmatch(text):
+    if len(text) > _LONGEST_SUBDOMAIN or not _SUBDOMAIN.fullmatch(text) or text in _FILES_BESIDE_SITES:
         raise Usage(
             f"{text[:120]!r} is no subdomain: letters a-z, digits and '-', joined by single dots,"
             f" at most {_LONGEST_SUBDOMAIN} characters"

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from clerk import names
-from clerk.errors import Critical, Usage
+from clerk.errors import Critical, Transient, Usage
 from clerk.names import Kind
 
 _NOBODY_CAN_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
@@ -88,7 +90,8 @@ class SiteFiles:
 
     def pages(self, document: Document) -> list[Path]:
         """The files of its pages, in the order of their numbers."""
-        return sorted(self.text(document).glob("[0-9]*.txt"), key=lambda page: int(page.stem))
+        found = (page for page in self.text(document).glob("[0-9]*.txt") if page.stem.isdecimal())
+        return sorted(found, key=lambda page: (int(page.stem), page.name))
 
     def documents(self, kind: Kind, under: str = "txt") -> Iterator[Document]:
         """Those that have text (or, `under` "pdfs" or "processed", a file there), in order."""
@@ -115,10 +118,10 @@ def written_aside(path: Path) -> Iterator[Path]:
         aside = Path(name)
         try:
             yield aside
-            _sync(aside)
+            sync(aside)
             aside.chmod(0o644)
             aside.replace(path)
-            _sync(path.parent)
+            sync(path.parent)
         finally:
             aside.unlink(missing_ok=True)
 
@@ -139,12 +142,12 @@ def folder_aside(path: Path) -> Iterator[Path]:
         try:
             yield aside
             aside.chmod(0o755)
-            _sync(aside)
+            sync(aside)
             if not _exchange(aside, path):
                 with contextlib.suppress(FileNotFoundError):
                     path.rename(old)
                 aside.rename(path)
-            _sync(path.parent)
+            sync(path.parent)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
@@ -174,7 +177,32 @@ def _exchange(one: Path, other: Path) -> bool:
     return call is not None and bool(call(here, ours, here, theirs, ctypes.c_uint(2)) == 0)  # RENAME_EXCHANGE
 
 
-def _sync(path: Path) -> None:
+@contextlib.contextmanager
+def locked(path: Path, patience: float = 300.0) -> Iterator[None]:
+    """One at a time holds the lock that this file is, over all processes and machines that share the storage. It ends
+    with its process, however that ends, so what an earlier holder left half done is nobody's."""
+    with critical_if_nobody_can():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _lock(handle, path, time.monotonic() + patience)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, path: Path, until: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise Transient(f"{path} is held by another process that works there; try again later") from None
+        time.sleep(0.02)
+
+
+def sync(path: Path) -> None:
+    """What was written to this file, or renamed in this folder, is on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -90,8 +90,11 @@ class SiteFiles:
 
     def pages(self, document: Document) -> list[Path]:
         """The files of its pages, in the order of their numbers."""
-        found = (page for page in self.text(document).glob("[0-9]*.txt") if page.stem.isdecimal())
-        return sorted(found, key=lambda page: (int(page.stem), page.name))
+        folder = self.text(document)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            pages = [name for name in os.listdir(folder) if name.endswith(".txt") and name[:-4].isdecimal()]  # noqa: PTH208
+            return [folder / name for name in sorted(pages, key=lambda name: (int(name[:-4]), name))]
+        return []
 
     def documents(self, kind: Kind, under: str = "txt") -> Iterator[Document]:
         """Those that have text (or, `under` "pdfs" or "processed", a file there), in order."""

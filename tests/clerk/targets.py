@@ -33,7 +33,7 @@ exec /bin/sh -c "$*"
 
 # As much of rsync as the deployer uses: a tree through links, times kept, unchanged files (by the second, as rsync sees
 # them, or by their content) linked from another tree.
-RSYNC = f"""#!{sys.executable}
+RSYNC = f"""#!{sys.executable} -IS
 import os, shutil, sys
 from pathlib import Path
 if os.environ.get("SSH_FAILS"):
@@ -66,6 +66,9 @@ class Target(Protocol):
 
     def read(self, subdomain: str, name: str) -> bytes | None: ...
 
+    def look(self, subdomain: str) -> dict[str, bytes]:
+        """All files of the version that is published at one moment."""
+
     def identity(self, subdomain: str, name: str) -> object:
         """What stays the same if a file was not brought again."""
 
@@ -81,6 +84,10 @@ class Tree:
     def read(self, subdomain: str, name: str) -> bytes | None:
         path = self.root / subdomain / name
         return path.read_bytes() if path.exists() else None
+
+    def look(self, subdomain: str) -> dict[str, bytes]:
+        version = (self.root / subdomain).resolve()
+        return {str(path.relative_to(version)): path.read_bytes() for path in version.rglob("*") if path.is_file()}
 
     def identity(self, subdomain: str, name: str) -> object:
         return (self.root / subdomain / name).stat().st_ino
@@ -111,6 +118,9 @@ class Store:
     def read(self, subdomain: str, name: str) -> bytes | None:
         file = self._current(subdomain).get(name)
         return None if file is None else self._get(file["key"])
+
+    def look(self, subdomain: str) -> dict[str, bytes]:
+        return {name: self._get(file["key"]) or b"" for name, file in self._current(subdomain).items()}
 
     def identity(self, subdomain: str, name: str) -> object:
         import obstore

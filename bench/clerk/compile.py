@@ -78,7 +78,9 @@ def measure(storage: Path, pages: int = PAGES) -> list[Cost]:
 
 
 def _step(storage: Path, step: str) -> Cost:
-    out = subprocess.run([sys.executable, "-m", __spec__.name, "--step", step, str(storage)], check=True, capture_output=True)
+    out = subprocess.run(
+        [sys.executable, "-m", __spec__.name, "--step", step, str(storage)], check=True, capture_output=True
+    )
     seconds, mib = out.stdout.split()
     return Cost(step, float(seconds), float(mib))
 

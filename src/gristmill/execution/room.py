@@ -17,7 +17,7 @@ SYNC, ASYNC = 0, 1
 STUCK = 0.1  # seconds that jobs may wait behind one that takes longer than was thought
 _MOST_BYTES = 1 << 20  # of arguments that a child is given in advance
 _MOMENT = 0.01  # seconds in which children must be able to do a batch of items, for it to wait for them
-_MISTRUST = 8  # a child gets at most so many times the jobs of a queue in advance as have been seen to be short
+_MISTRUST = 2  # a child gets at most so many times the jobs of a queue in advance as have been seen to be short
 
 
 @dataclass

@@ -136,6 +136,12 @@ def load(environ: Mapping[str, str] | None = None, folder: Path | None = None) -
     return Config(**values)
 
 
+def variable(name: str, environ: Mapping[str, str] | None = None, folder: Path | None = None) -> str | None:
+    """A variable that is not in the table, such as the one that holds a token; it is looked for in the same places."""
+    given = os.environ if environ is None else environ
+    return given.get(name) or _dotenv(Path.cwd() if folder is None else folder).get(name) or None
+
+
 def dotenv_file(folder: Path) -> Path | None:
     """The nearest `.env`, in this folder or above it."""
     return next((at / ".env" for at in (folder, *folder.parents) if (at / ".env").is_file()), None)

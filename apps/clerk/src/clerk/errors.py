@@ -27,6 +27,8 @@ class NoDatabase(ClerkError):
 class Transient(ClerkError):
     """It may work in a moment: a timeout, 429, 5xx, an incomplete transfer."""
 
+    retry_after: float | None = None  # seconds, where a server said so
+
 
 class Unreadable(ClerkError):
     """It never will, as it is: corrupt, encrypted, empty, missing, 404."""

@@ -15,7 +15,7 @@ STAGES: Final = ("fetch", "ocr", "compilation", "extraction", "deploy")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _LONGEST_SUBDOMAIN = 100
 _FILES_BESIDE_SITES = {"meetings.db", "sites.db"}  # in STORAGE_DIR; else their names would do for a site
-_LONGEST_MEETING = 100
+_LONGEST_MEETING = 100  # bytes: file systems allow 255, and a suffix or a name aside may be added
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(-\d{1,4})?")
 
 
@@ -31,9 +31,10 @@ def subdomain(text: str) -> str:
 
 def meeting(text: str) -> str:
     """A meeting's name as one part of a path: "Parks & Recreation" is "ParksAndRecreation"."""
-    text = unicodedata.normalize("NFC", text).replace("&", "And").replace("/", "And").replace("\\", "And")
-    kept = "".join(c for c in text if c.isprintable() and not c.isspace() and c != "*").strip(".")
-    return kept[:_LONGEST_MEETING] or "Meeting"
+    text = text.replace("&", "And").replace("/", "And").replace("\\", "And")
+    kept = "".join(c for c in text if c.isprintable() and not c.isspace() and c != "*")
+    kept = unicodedata.normalize("NFC", kept).strip(".").encode()[:_LONGEST_MEETING].decode(errors="ignore")
+    return kept.rstrip(".") or "Meeting"
 
 
 def is_date(text: str) -> bool:

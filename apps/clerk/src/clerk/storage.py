@@ -1,7 +1,7 @@
 """Where the files of a site are. Everything that is written is written aside and renamed, so it is whole or not there.
 
 STORAGE_DIR/<subdomain>/
-  pdfs/<meeting>/<date>.pdf           minutes; agendas mirror the tree under _agendas/
+  pdfs/<meeting>/<date>.pdf           minutes; agendas mirror the tree under _agendas/; .html if it is a web page
   txt/<meeting>/<date>/<page>.txt     one directory per document
   txt/…/<page>.txt.extracted.json     extraction cache
   processed/<meeting>/<date>.txt      marker: the SHA-256 of what was read, written last
@@ -74,6 +74,14 @@ class SiteFiles:
     def pdf(self, document: Document) -> Path:
         return self.tree(document.kind) / "pdfs" / document.meeting / f"{document.date}.pdf"
 
+    def html(self, document: Document) -> Path:
+        """Where a document is kept that came as a web page."""
+        return self.pdf(document).with_suffix(".html")
+
+    def source(self, document: Document) -> Path | None:
+        """The file that was fetched, of either type, if it is still here."""
+        return next((path for path in (self.pdf(document), self.html(document)) if path.is_file()), None)
+
     def text(self, document: Document) -> Path:
         """The directory of its pages."""
         return self.tree(document.kind) / "txt" / document.meeting / document.date
@@ -99,8 +107,8 @@ class SiteFiles:
     def documents(self, kind: Kind, under: str = "txt") -> Iterator[Document]:
         """Those that have text (or, `under` "pdfs" or "processed", a file there), in order."""
         for meeting in sorted(_entries(self.tree(kind) / under)):
-            for entry in sorted(_entries(meeting)):
-                date = entry.name if under == "txt" else entry.stem
+            dates = {entry.name if under == "txt" else entry.stem for entry in _entries(meeting)}
+            for date in sorted(dates):
                 if names.is_date(date) and meeting.name == names.meeting(meeting.name):
                     yield Document(kind, meeting.name, date)
 
@@ -121,12 +129,19 @@ def written_aside(path: Path) -> Iterator[Path]:
         aside = Path(name)
         try:
             yield aside
-            sync(aside)
-            aside.chmod(0o644)
-            aside.replace(path)
-            sync(path.parent)
+            put(aside, path)
         finally:
             aside.unlink(missing_ok=True)
+
+
+def put(aside: Path, path: Path) -> None:
+    """What was written elsewhere on the same filesystem becomes `path`, on disk and at once."""
+    with critical_if_nobody_can():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sync(aside)
+        aside.chmod(0o644)
+        aside.replace(path)
+        sync(path.parent)
 
 
 def write(path: Path, data: bytes) -> None:

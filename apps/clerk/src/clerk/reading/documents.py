@@ -73,7 +73,7 @@ def read_document(
     earlier = _earlier(files, document, sha256, label)
     if earlier and not earlier.errors:
         return earlier
-    path = _verified(files.pdf(document), sha256)
+    path = _verified(files.source(document) or files.pdf(document), sha256)
     parts = _Parts(files, document, sha256, label)
     with opened(path, config, backend, html=html) as reader:
         planned = plan(reader.count, config.chunk_size)
@@ -93,6 +93,12 @@ def read_part(files: SiteFiles, document: Document, sha256: str, part: Part, con
     path = _verified(files.pdf(document), sha256)
     with opened(path, config, backend) as reader:
         parts.store(part, reader.read(*part))
+
+
+def give_up(files: SiteFiles, document: Document, sha256: str, part: Part, backend: OcrBackend, error: str) -> None:
+    """Nobody can read this part: each of its pages has no text for that reason, and the others still count."""
+    pages = (PageText(number, error=error) for number in range(part.first, part.last + 1))
+    _Parts(files, document, sha256, backend.label).store(part, pages)
 
 
 def finish_document(files: SiteFiles, document: Document, sha256: str, planned: Iterable[Part], backend: OcrBackend) -> Read:

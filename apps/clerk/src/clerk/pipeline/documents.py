@@ -1,0 +1,68 @@
+"""ocr: a document becomes text, page by page; a long one in parts, so that no job is long."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from sqlalchemy import update
+
+from clerk.config import load
+from clerk.db import tables
+from clerk.errors import Critical, Transient
+from clerk.pipeline import wiring
+from clerk.pipeline.outcomes import note_change
+from clerk.pipeline.working import Work, working
+from clerk.reading.documents import Long, Part, Read, finish_document, give_up, read_document, read_part
+from clerk.storage import Document, SiteFiles
+from gristmill import Context
+
+CHUNK: Final = "chunk"
+_PASSING: Final = (Critical.__name__, Transient.__name__)  # how errors begin that are not the fault of the pages
+
+
+def read(ctx: Context, sha256: str, backend: str, content_type: str) -> dict[str, Any]:
+    """Says how many pages it has, and how many of them have no text."""
+    with working(ctx) as work:
+        document = Document.of_key(str(ctx.key))
+        by = wiring.reader(backend)
+        came = read_document(work.files, document, sha256, work.config, by, html=content_type == "text/html")
+        if isinstance(came, Long):
+            _read_parts(work, document, sha256, backend, came)
+            came = finish_document(work.files, document, sha256, came.parts, by)
+        _note(work, document, came)
+        if not work.config.keep_pdfs and (source := work.files.source(document)):
+            source.unlink(missing_ok=True)
+        return {"pages": came.pages, "without_text": len(came.errors)}
+
+
+def _read_parts(work: Work, document: Document, sha256: str, backend: str, long: Long) -> None:
+    """Ends this attempt, until all parts have ended. Pages of one that cannot be read have that as their error."""
+    about = {"document": document.key, "sha256": sha256, "backend": backend}
+    keys = {f"{part.first:06}": part for part in long.parts}
+    asked = [(key, {**about, "first": part.first, "last": part.last}) for key, part in keys.items()]
+    for key, error in work.ctx.parts(CHUNK, asked).failed.items():
+        if not error.strip() or error.startswith(_PASSING):
+            raise Transient(f"pages from {keys[key].first} on: {error}")
+        give_up(work.files, document, sha256, keys[key], wiring.reader(backend), error)
+
+
+def read_chunk(ctx: Context, document: str, sha256: str, backend: str, first: int, last: int) -> None:
+    with working(ctx) as work:
+        read_part(work.files, Document.of_key(document), sha256, Part(first, last), work.config, wiring.reader(backend))
+        with ctx.transaction() as connection:
+            note_change(connection, ctx)
+
+
+def has_been_read(ctx: Context, sha256: str) -> bool:
+    """Its text is there, and what it was read from is what this item is about."""
+    files = SiteFiles(load().storage, str(ctx.subject))
+    return files.finished(Document.of_key(str(ctx.key))) == sha256
+
+
+def _note(work: Work, document: Document, read: Read) -> None:
+    table = tables.document
+    this = (table.c.subdomain == work.subdomain) & (table.c.key == document.key)
+    errors = json.dumps({str(number): error for number, error in read.errors.items()})
+    with work.ctx.transaction() as connection:
+        connection.execute(update(table).where(this).values(pages=read.pages, page_errors=errors))

@@ -1,0 +1,90 @@
+"""fetch: what a source lists is brought here; what of it is to be read becomes an item while others still come."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterator
+
+from sqlalchemy import func, select
+
+from clerk import parts
+from clerk.db import tables
+from clerk.errors import Transient, Unreadable
+from clerk.names import KINDS
+from clerk.pipeline import wiring
+from clerk.pipeline.book import Book, Item
+from clerk.pipeline.outcomes import note_error
+from clerk.pipeline.working import Work, working
+from clerk.sites import Options
+from clerk.storage import Document
+from gristmill import Context
+
+_EARLIEST = 1900  # a site without a start year: all that its source lists
+
+
+def documents(ctx: Context, options: Options) -> Generator[Item, None, dict[str, int]]:
+    """Gives the documents to read, and says how many there were."""
+    with working(ctx) as work:
+        book = Book.of(work, wiring.backend_label(work, options.ocr_backend), options.retry_failed)
+        if options.skip_fetch:
+            _add_strays(work, book)
+        else:
+            yield from _from_source(work, book, options)
+        yield from book.left()
+        return book.counts
+
+
+def _from_source(work: Work, book: Book, options: Options) -> Iterator[Item]:
+    failures: list[Exception] = []
+    for document, found, came in wiring.downloads(work, book, wanted(work, options)):
+        book.counts["listed"] += 1
+        if isinstance(came, Exception):
+            failures.append(came)
+            book.missing(document, found, str(came))
+        else:
+            yield from book.received(document, came)
+        work.ctx.progress(book.counts["listed"], message=document.key)
+    _judge(work, book.counts["listed"], failures)
+
+
+def wanted(work: Work, options: Options) -> parts.Wanted:
+    """From the year of the last run that ended well, unless all years are asked for."""
+    site = work.site
+    since = site.start_year or _EARLIEST
+    if not options.all_years:
+        run = tables.run
+        ended = select(func.max(run.c.finished_at)).where(
+            run.c.subdomain == site.subdomain, run.c.outcome.not_in(["failed", "cancelled"])
+        )
+        with work.ctx.transaction() as connection:
+            last = connection.execute(ended).scalar()
+        since = last.year if last else since
+    return parts.Wanted(site.subdomain, site.extra, since, options.all_agendas)
+
+
+def _judge(work: Work, listed: int, failures: list[Exception]) -> None:
+    """Some that cannot be had are noted; none that can be had is a source that is out of order."""
+    if not failures:
+        return
+    text = f"{len(failures)} of {listed} documents could not be downloaded: {failures[0]}"
+    if len(failures) == listed:
+        passing = any(isinstance(failure, Transient) for failure in failures)
+        raise (Transient if passing else Unreadable)(text)
+    with work.ctx.transaction() as connection:
+        note_error(connection, work.ctx, "fetch", text)
+
+
+def _add_strays(work: Work, book: Book) -> None:
+    """Files that somebody put into the storage: without a fetch nobody else would tell of them."""
+    for kind in KINDS:
+        for document in work.files.documents(kind, under="pdfs"):
+            path = work.files.source(document)
+            if document.key not in book.rows and path is not None:
+                book.add(document, _sha256(document, work), "text/html" if path.suffix == ".html" else "application/pdf")
+
+
+def _sha256(document: Document, work: Work) -> str:
+    path = work.files.source(document)
+    assert path is not None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

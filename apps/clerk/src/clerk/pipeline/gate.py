@@ -1,0 +1,65 @@
+"""Between ocr and what follows: is there something to compile, and if not, how does the run end?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from clerk.names import KINDS
+from clerk.pipeline.outcomes import note_error, refuse_if_given_up
+from clerk.pipeline.working import working
+from clerk.storage import SiteFiles
+from gristmill import Context, EndRun, Permanent
+
+NO_DOCUMENTS = "no_documents"
+UNCHANGED = "unchanged"
+
+
+def has_text(files: SiteFiles) -> bool:
+    """Of any kind and any age: only agendas, or only minutes, will do."""
+    return any(files.pages(document) for kind in KINDS for document in files.documents(kind))
+
+
+def is_behind(files: SiteFiles) -> bool:
+    """Is there text that is newer than meetings.db, or no meetings.db?"""
+    try:
+        made = files.database.stat().st_mtime_ns
+    except FileNotFoundError:
+        return True
+    return any(mtime > made for mtime in _times(files))
+
+
+def _times(files: SiteFiles) -> Iterator[int]:
+    """When each document was read: its marker is written last. Text from before there were markers has only its pages."""
+    for kind in KINDS:
+        for document in files.documents(kind):
+            pages = files.pages(document)
+            if pages:
+                yield _mtime(files.marker(document)) or _mtime(pages[-1]) or 0
+
+
+def _mtime(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
+def decide(ctx: Context) -> None:
+    """Goes on, ends the run as it is, or fails it."""
+    with working(ctx, "coordinator") as work:
+        refuse_if_given_up(ctx)
+        read = ctx.counts("ocr")
+        if read.completed:
+            return
+        if has_text(work.files):
+            if is_behind(work.files) or work.site.unpublished:
+                return
+            raise EndRun(UNCHANGED)
+        before = sum(found["failed_before"] for _, found in ctx.results("fetch") if found)
+        if unread := read.total + before:
+            raise Permanent(f"none of {unread} documents could be read, and there is no text from before")
+        said = f"No PDFs found for {work.subdomain} ({work.site.scraper})"
+        with ctx.transaction() as connection:
+            note_error(connection, ctx, "fetch", said)
+        raise EndRun(NO_DOCUMENTS)

@@ -1,0 +1,101 @@
+"""What an error of a part makes of the job that met it, and what of a run is written down between the ends of its jobs.
+
+Transient   raised as it is: three attempts, 2 s and 10 s apart; an error of the database too
+Crashed     raised as it is: one more attempt
+Unreadable  the job fails at once
+Critical    the job goes back unspent and its worker rests; after five of these the run fails
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlalchemy import Connection, select, update
+
+from clerk.db import tables, terminal
+from clerk.errors import Crashed, Critical, Transient, Unreadable
+from gristmill import Context, Permanent, Retries, Unspent
+
+RETURNS: Final = 5  # so often nobody could work here; then a person has to look
+REST: Final = 60.0  # seconds that a worker rests for, where nobody can work
+_LONGEST = 500  # characters of an error
+
+# 2 s and 10 s are the least: a delay may be an eleventh shorter or longer than it says.
+_PASSING: Final = Retries(2, delays=[2.2, 11.0], jitter=1 / 11)
+RETRIES: Final = Retries(
+    0,
+    crashes=1,
+    timeouts=1,
+    losses=2,
+    by_error={Transient: _PASSING, "gristmill.errors.DatabaseError": _PASSING, Crashed: Retries(1, delays=[2.0])},
+)
+
+
+@contextlib.contextmanager
+def outcomes(ctx: Context) -> Iterator[None]:
+    """Around the work of a job."""
+    try:
+        yield
+    except Critical as error:
+        raise _returned(ctx, str(error)) from error
+    except Unreadable as error:
+        raise Permanent(str(error)) from error
+    except Transient as error:
+        raise _exactly(error) from error
+    except (ConnectionError, TimeoutError) as error:
+        raise Transient(f"{type(error).__name__}: {error}") from error
+
+
+def _exactly(error: Transient) -> Transient:
+    """Its own class, since what is stored with a failed job is the name of that."""
+    return error if type(error) is Transient else Transient(str(error))
+
+
+def _returned(ctx: Context, why: str) -> Exception:
+    """Back in the queue, if the run may still do that; else the end of it."""
+    with ctx.transaction() as connection:
+        returns = _count_return(connection, ctx)
+        note_error(connection, ctx, ctx.stage or "", why)
+    if returns > RETURNS:
+        return Critical(f"{why}; given up after {RETURNS} returns")
+    return Unspent(why, pause=REST)
+
+
+def _count_return(connection: Connection, ctx: Context) -> int:
+    run = tables.run
+    counted = update(run).where(run.c.run_id == ctx.run).values(returns=run.c.returns + 1).returning(run.c.returns)
+    returns = connection.execute(counted).scalar()
+    if returns is None:  # somebody else than clerk has started this run
+        terminal.started(connection, str(ctx.subject), ctx.run or 0)
+        returns = connection.execute(counted).scalar_one()
+    return int(returns)
+
+
+def refuse_if_given_up(ctx: Context) -> None:
+    """What comes after items that nobody could work on must not go on as if they had just failed."""
+    with ctx.transaction() as connection:
+        returns = connection.execute(select(tables.run.c.returns).where(tables.run.c.run_id == ctx.run)).scalar()
+        why = connection.execute(select(tables.site.c.last_error_message).where(tables.site.c.run_id == ctx.run)).scalar()
+    if returns is not None and returns > RETURNS:
+        raise Permanent(f"nobody could work on it: {why}")
+
+
+def note_error(connection: Connection, ctx: Context, stage: str, message: str) -> None:
+    """An error that does not fail the job, for whoever looks at the site."""
+    said = {"last_error_stage": stage, "last_error_message": message[:_LONGEST], "last_error_at": datetime.now(UTC)}
+    note_change(connection, ctx, **said)
+
+
+def note_change(connection: Connection, ctx: Context, **values: object) -> None:
+    """Something of the site's run has moved: without this, a long job looks as if it were stuck."""
+    _of_run(connection, ctx, updated_at=datetime.now(UTC), **values)
+
+
+def _of_run(connection: Connection, ctx: Context, **values: object) -> None:
+    """Only while this run is the site's: a late writer changes nothing of the next one."""
+    site = tables.site
+    mine = (site.c.subdomain == ctx.subject) & (site.c.run_id == ctx.run) & site.c.outcome.is_(None)
+    connection.execute(update(site).where(mine).values(values))

@@ -1,0 +1,96 @@
+"""Where the pipeline meets the parts that can be exchanged: each is looked up by its label, in plugins first."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from clerk import plugins
+from clerk.errors import Usage
+from clerk.parts import Extractor, Fetched, Fetcher, Found, Known, OcrBackend, Wanted
+from clerk.plugins import Plugins
+from clerk.storage import Document
+
+if TYPE_CHECKING:
+    from clerk.pipeline.book import Book
+    from clerk.pipeline.working import Work
+
+PLUGINS_DIR: Final = "CLERK_PLUGINS_DIR"  # what --plugins-dir says, for children too
+_OF_SITE: Final = ("ocr_backend", "extractor")  # settings in `extra` that are not the fetcher's
+AT_ONCE: Final = 20  # documents of a site on their way; how fast one host is asked is limited elsewhere
+
+
+def hooks() -> Plugins:
+    """The plugins of this process; a child loads them once."""
+    return _loaded(Path(os.environ.get(PLUGINS_DIR, "plugins")).absolute())
+
+
+@cache
+def _loaded(folder: Path) -> Plugins:
+    return plugins.load(folder)
+
+
+def backend_label(work: Work, option: str | None) -> str:
+    """Who reads: as this run was asked for, else as the site says, else by default."""
+    return option or str(work.site.extra.get("ocr_backend") or work.config.ocr_backend)
+
+
+@contextlib.contextmanager
+def source(work: Work) -> Iterator[Fetcher]:
+    """Where the documents of a site come from."""
+    from clerk.fetchers.http import Client
+    from clerk.fetchers.registry import FetcherClass, fetcher_class
+
+    label = work.site.scraper
+    make = fetcher_class(label, cast("Callable[[str], FetcherClass | None]", hooks().fetcher_class))
+    with Client(work.config) as client:
+        extra = {**hooks().fetcher_extra(label), **work.site.extra}
+        yield make({key: value for key, value in extra.items() if key not in _OF_SITE}, client)
+
+
+def downloads(work: Work, book: Book, wanted: Wanted) -> Iterator[tuple[Document, Found, Fetched | Exception]]:
+    """What a source lists, each brought into its place, or why not; as they come."""
+    from clerk.fetchers import store
+    from clerk.fetchers.downloading import download_all
+    from clerk.fetchers.selection import choose
+
+    identities = store.Identities(book.keys)
+
+    def known(found: Found) -> Known | None:
+        return book.known(identities.of(found))
+
+    with source(work) as fetcher, store.incoming(work.files) as into:
+        listed = choose(fetcher.find(wanted), wanted, book.minutes)
+        for came in download_all(fetcher, listed, known, into, AT_ONCE):
+            found, error = (came.found, None) if isinstance(came, Fetched) else came
+            document = identities.of(found)
+            if isinstance(came, Fetched) and not came.unchanged:
+                store.keep(work.files, document, came)
+            yield document, found, came if isinstance(came, Fetched) else cast("Exception", error)
+
+
+def reader(label: str) -> OcrBackend:
+    from clerk.reading import backends
+
+    return backends.find(label, hooks().ocr_backend)
+
+
+def extractor(work: Work) -> Extractor:
+    """Rules, unless the site wants another: `{"extractor": "spacy"}`, or that of a plugin."""
+    label = str(work.site.extra.get("extractor") or "rules")
+    found = hooks().extractor(label)
+    if found is not None:
+        return found
+    if label == "spacy":
+        from clerk.extraction.spacy_extractor import SpacyExtractor
+
+        return SpacyExtractor(threshold=work.config.confidence, processes=work.config.spacy_processes)
+    if label != "rules":
+        raise Usage(f"there is no extractor {label[:60]!r}; built in are: rules, spacy; plugins may add others")
+    from clerk.extraction.rules import RulesExtractor
+
+    return RulesExtractor(work.config.confidence)

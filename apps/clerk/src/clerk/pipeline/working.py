@@ -1,0 +1,99 @@
+"""What every stage's function stands on: the settings, the site, its files; its milestones in the log; its errors."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from sqlalchemy import select
+
+from clerk import config as settings
+from clerk import logs, sentry
+from clerk.config import Config
+from clerk.db import tables
+from clerk.errors import ClerkError, Crashed, Transient
+from clerk.pipeline.outcomes import outcomes
+from clerk.sites import Site, site_of
+from clerk.storage import SiteFiles
+from gristmill import Context, EndRun, Later, Permanent, Skip, Unspent
+
+
+@dataclass(frozen=True)
+class Work:
+    """One job of a site."""
+
+    ctx: Context
+    config: Config
+
+    @property
+    def subdomain(self) -> str:
+        return str(self.ctx.subject)
+
+    @property
+    def run(self) -> int:
+        return self.ctx.run or 0
+
+    @cached_property
+    def files(self) -> SiteFiles:
+        return SiteFiles(self.config.storage, self.subdomain)
+
+    @cached_property
+    def site(self) -> Site:
+        with self.ctx.transaction() as connection:
+            row = connection.execute(select(tables.site).where(tables.site.c.subdomain == self.subdomain)).mappings().first()
+        if row is None:
+            raise Permanent(f"Site '{self.subdomain}' not found")
+        return site_of(row)
+
+
+@contextlib.contextmanager
+def working(ctx: Context, milestones: str | None = None) -> Iterator[Work]:
+    """Around a job's work. `milestones`: what they are called in the log, if not as the stage; parts have none."""
+    name = milestones or (ctx.stage if ctx.part_of is None else None)
+    work = Work(ctx, settings.load())
+    began = time.monotonic()
+    with logs.about(subdomain=ctx.subject, run_id=ctx.run, stage=ctx.stage, job_id=ctx.job):
+        if name:
+            logs.milestone(name, "started")
+        try:
+            with outcomes(ctx):
+                yield work
+        except (Later, Unspent):
+            raise
+        except (Skip, EndRun) as chosen:
+            _ended(name, "completed", began, reason=chosen.reason)
+            raise
+        except Exception as error:
+            _failed(work, name, began, error)
+            raise
+        _ended(name, "completed", began)
+
+
+def _ended(name: str | None, what: Literal["completed", "failed"], began: float, **fields: Any) -> None:
+    if name:
+        logs.milestone(name, what, duration=time.monotonic() - began, **fields)
+
+
+def _failed(work: Work, name: str | None, began: float, error: Exception) -> None:
+    """A milestone, for Sentry too, unless it is tried again: then it is only said."""
+    text = str(error) if isinstance(error, Permanent | ClerkError) else f"{type(error).__name__}: {error}"
+    again = 2 if isinstance(error, Transient) else 1 if isinstance(error, Crashed) else 0
+    if name is None or work.ctx.attempt <= again:
+        logs.log.warning("attempt %d of %s failed: %s", work.ctx.attempt, work.ctx.task, text)
+    else:
+        _ended(name, "failed", began, error=text, **_group(work, error))
+
+
+def _group(work: Work, error: Exception) -> dict[str, Any]:
+    """Which failures are one issue: those of a kind, or of a host; not of a path."""
+    if work.ctx.stage == "ocr":
+        return {"kind": sentry.UNREADABLE if isinstance(error, Permanent) else sentry.UNPROCESSED}
+    if work.ctx.stage == "fetch":
+        url = next((str(value) for key, value in work.site.extra.items() if key in ("url", "base_url")), "")
+        return {"kind": sentry.FETCH, "host": urlsplit(url).hostname or work.site.scraper}
+    return {}

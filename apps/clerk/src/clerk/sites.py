@@ -1,0 +1,307 @@
+"""Sites: what an operator says of them, and the runs that are asked for.
+
+Choosing a site, starting its run and saying so in its row are one transaction. In it the ledger comes first: whoever ends
+jobs locks a run and then the row of its site, so the other order could lock each other out.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from sqlalchemy import Connection, bindparam, insert, select, text
+from sqlalchemy import update as set_row
+
+from clerk import names
+from clerk.db import tables, terminal
+from clerk.db.tables import Moment
+from clerk.db.views import PIPELINE
+from clerk.errors import ClerkError
+from gristmill import Refused
+
+if TYPE_CHECKING:
+    from gristmill import Mill
+
+Priority = Literal["high", "normal", "low"]
+
+_DUE = text("""
+    SELECT s.subdomain FROM clerk_site s WHERE (s.last_updated IS NULL OR s.last_updated < :cutoff)
+        AND s.subdomain NOT IN :besides AND NOT EXISTS (
+            SELECT 1 FROM gristmill_runs r WHERE r.pipeline = 'site' AND r.subject = s.subdomain
+            AND r.state IN ('queued', 'in_progress'))
+    ORDER BY s.last_updated NULLS FIRST, s.subdomain LIMIT :most
+    """).bindparams(bindparam("cutoff", type_=Moment), bindparam("besides", expanding=True))  # fmt: skip
+_ACTIVE = text("""
+    SELECT r.id, r.args, r.priority FROM gristmill_runs r WHERE r.pipeline = 'site' AND r.subject = :subdomain
+        AND r.state IN ('queued', 'in_progress')""")
+
+
+class SiteNotFound(ClerkError):
+    def __init__(self, subdomain: str) -> None:
+        super().__init__(f"Site '{subdomain}' not found")
+        self.subdomain = subdomain
+
+
+@dataclass(frozen=True)
+class Description:
+    """What an operator says of a site."""
+
+    subdomain: str
+    name: str
+    scraper: str
+    state: str | None = None
+    country: str | None = None
+    kind: str | None = None
+    start_year: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    lat: str | None = None
+    lng: str | None = None
+
+
+@dataclass(frozen=True)
+class Site(Description):
+    """And where it is."""
+
+    created_at: datetime | None = None
+    run_id: int | None = None
+    current_stage: str | None = None
+    outcome: str | None = None  # of the latest run; None: it is active, or there was none
+    started_at: datetime | None = None
+    updated_at: datetime | None = None
+    last_error_stage: str | None = None
+    last_error_message: str | None = None
+    last_error_at: datetime | None = None
+    pages: int = 0
+    unpublished: bool = False
+    last_updated: datetime | None = None
+    last_deployed: datetime | None = None
+    last_extracted: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run differs from the daily one."""
+
+    all_years: bool = False
+    all_agendas: bool = False
+    skip_fetch: bool = False
+    retry_failed: bool = False
+    ocr_backend: str | None = None
+
+    def args(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    """What became of asking for a run."""
+
+    subdomain: str
+    run: int
+    priority: str
+    created: bool  # False: this run was there already
+    follow_up: int | None = None  # the run that waits behind it, with the options that were asked for now
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A site as `status` shows it."""
+
+    site_id: str
+    current_stage: str
+    stage_total: int
+    stage_completed: int
+    started_at: datetime | None
+    updated_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Purged:
+    found: int  # jobs that were queued or in progress
+    purged: int
+
+
+# ---- what an operator says
+
+
+def create(mill: Mill, new: Description) -> Site:
+    """A new site, which was never run. Refused if it is there already."""
+    names.subdomain(new.subdomain)
+    values = {**_values(new), "created_at": datetime.now(UTC)}
+    with mill.transaction() as connection:
+        if _row(connection, new.subdomain) is not None:
+            raise ClerkError(f"Site '{new.subdomain}' already exists; `clerk update -s {new.subdomain}` runs it")
+        connection.execute(insert(tables.site).values(values))
+        return _found(connection, new.subdomain)
+
+
+def find(mill: Mill, subdomain: str) -> Site:
+    with mill.transaction() as connection:
+        return _found(connection, names.subdomain(subdomain))
+
+
+def known(mill: Mill) -> list[Site]:
+    """All sites, by subdomain."""
+    with mill.transaction() as connection:
+        rows = connection.execute(select(tables.site).order_by(tables.site.c.subdomain))
+        return [site_of(row) for row in rows.mappings()]
+
+
+def change(mill: Mill, description: Description) -> Site:
+    """Replaces what is said of a site; where it is stays."""
+    values = _values(description)
+    subdomain = values.pop("subdomain")
+    with mill.transaction() as connection:
+        _found(connection, subdomain)
+        connection.execute(set_row(tables.site).where(tables.site.c.subdomain == subdomain).values(values))
+        return _found(connection, subdomain)
+
+
+def _values(description: Description) -> dict[str, Any]:
+    values = {one.name: getattr(description, one.name) for one in fields(Description)}
+    return {**values, "extra": json.dumps(dict(description.extra), sort_keys=True)}
+
+
+def _row(connection: Connection, subdomain: str) -> Mapping[Any, Any] | None:
+    return connection.execute(select(tables.site).where(tables.site.c.subdomain == subdomain)).mappings().one_or_none()
+
+
+def _found(connection: Connection, subdomain: str) -> Site:
+    row = _row(connection, subdomain)
+    if row is None:
+        raise SiteNotFound(subdomain)
+    return site_of(row)
+
+
+def site_of(row: Mapping[Any, Any]) -> Site:
+    values = {one.name: row[one.name] for one in fields(Site)}
+    return Site(**{**values, "extra": json.loads(row["extra"])})
+
+
+# ---- runs
+
+
+def update(mill: Mill, subdomain: str, options: Options | None = None) -> Enqueued:
+    """A run of this site, before all others. One that is active is raised; if it was asked for otherwise, one follows it."""
+    with mill.transaction() as connection:
+        _found(connection, names.subdomain(subdomain))
+        return _ask(mill, connection, subdomain, options or Options(), "high")
+
+
+def enqueue(
+    mill: Mill, subdomains: Sequence[str], priority: Priority = "normal", options: Options | None = None
+) -> tuple[list[Enqueued], list[str]]:
+    """Runs of these sites, each in a transaction of its own; and the names that no site has."""
+    asked: list[Enqueued] = []
+    unknown: list[str] = []
+    for subdomain in dict.fromkeys(subdomains):
+        with mill.transaction() as connection:
+            if _row(connection, subdomain) is None:
+                unknown.append(subdomain)
+            else:
+                asked.append(_ask(mill, connection, subdomain, options or Options(), priority))
+    return asked, unknown
+
+
+def next_sites(mill: Mill, batch: int = 1, lookback_hours: float = 23) -> list[Enqueued]:
+    """Starts the sites whose turn it is: never run, then those whose last run ended longest ago, none within the lookback.
+
+    Who else does so at the same time chooses others: the ledger has one active run per site, and of two who start it
+    the second is refused, and takes the next one.
+    """
+    cutoff = datetime.now(UTC) - timedelta(hours=lookback_hours)
+    chosen: list[Enqueued] = []
+    tried = {""}
+    with mill.transaction() as connection:
+        while len(chosen) < batch:
+            wanted = {"cutoff": cutoff, "besides": list(tried), "most": batch - len(chosen)}
+            due = connection.execute(_DUE, wanted).scalars().all()
+            if not due:
+                break
+            for subdomain in due:
+                tried.add(subdomain)
+                if (run := _start_idle(mill, connection, subdomain)) is not None:
+                    chosen.append(Enqueued(subdomain, run, "normal", created=True))
+    return chosen
+
+
+def _start_idle(mill: Mill, connection: Connection, subdomain: str) -> int | None:
+    try:
+        run = mill.start(PIPELINE, subdomain, args=Options().args(), if_active="refuse", connection=connection)
+    except Refused:
+        return None
+    terminal.started(connection, subdomain, run.id)
+    return run.id
+
+
+def _ask(mill: Mill, connection: Connection, subdomain: str, options: Options, priority: Priority) -> Enqueued:
+    level = "normal" if priority == "low" else priority  # accepted, and ordered as normal
+    active = connection.execute(_ACTIVE, {"subdomain": subdomain}).one_or_none()
+    own = options.args() if active is None else json.loads(active.args)
+    run = mill.start(PIPELINE, subdomain, args=own, priority=level, connection=connection)
+    if run.created:  # the active one may have ended just now
+        terminal.started(connection, subdomain, run.id)
+    follow_up = None
+    if run.args != options.args():
+        asked: dict[str, Any] = {"args": options.args(), "priority": level, "connection": connection}
+        follow_up = mill.start(PIPELINE, subdomain, if_active="wait", **asked).id
+    return Enqueued(subdomain, run.id, run.priority, run.created, follow_up)
+
+
+# ---- where they are
+
+
+def progress(mill: Mill, subdomain: str | None = None) -> list[Progress]:
+    """Of one site, or of all that have a run, as `site_progress` has it."""
+    return _progress(mill, "WHERE p.site_id = :subdomain", subdomain=subdomain) if subdomain else _progress(mill, "")
+
+
+def active(mill: Mill) -> list[Progress]:
+    """Of the sites whose run has not ended, by subdomain."""
+    return _progress(mill, "JOIN clerk_site s ON s.subdomain = p.site_id WHERE s.outcome IS NULL")
+
+
+def _progress(mill: Mill, which: str, **values: object) -> list[Progress]:
+    columns = "p.site_id, p.current_stage, p.stage_total, p.stage_completed, p.started_at, p.updated_at"
+    sql = text(f"SELECT {columns} FROM site_progress p {which} ORDER BY p.site_id")  # noqa: S608 - constants
+    typed = sql.columns(started_at=Moment, updated_at=Moment)
+    with mill.transaction() as connection:
+        return [Progress(**row) for row in connection.execute(typed, values).mappings()]
+
+
+def purge(mill: Mill, subdomain: str, patience: float = 30.0) -> Purged:
+    """Cancels what is queued of a site and stops what runs; then it has no run any more. Files and history stay."""
+    find(mill, subdomain)
+    found = _unfinished(mill, subdomain)
+    mill.purge_subject(PIPELINE, subdomain, reason="purged")
+    deadline = time.monotonic() + patience
+    while (left := _unfinished(mill, subdomain)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    with mill.transaction() as connection:
+        runs = tables.run
+        connection.execute(set_row(runs).where(runs.c.subdomain == subdomain).values(purged=True))
+        forgotten = dict.fromkeys(["run_id", "current_stage", "outcome", "started_at"])
+        errors = dict.fromkeys(["last_error_stage", "last_error_message", "last_error_at"])
+        where = tables.site.c.subdomain == subdomain
+        connection.execute(set_row(tables.site).where(where).values(**forgotten, **errors))
+    return Purged(found, found - left)
+
+
+def _unfinished(mill: Mill, subdomain: str) -> int:
+    """Its jobs that are queued or in progress, without parts."""
+    with mill.transaction() as connection:
+        sql = text("""
+            SELECT coalesce(sum(g.total - g.completed - g.failed - g.skipped - g.cancelled), 0)
+            FROM gristmill_runs r JOIN gristmill_stages g ON g.run_id = r.id
+            WHERE r.pipeline = 'site' AND r.subject = :subdomain AND r.state IN ('queued', 'in_progress')""")
+        return int(connection.execute(sql, {"subdomain": subdomain}).scalar_one())
+
+
+def catch_up(mill: Mill) -> int:
+    """Brings the rows of sites in step with the ledger, where something else than the end of a job has moved that."""
+    with mill.transaction() as connection:
+        return terminal.catch_up(connection)

@@ -1,0 +1,29 @@
+"""A worker of clerk as a program, whose documents are played: `python -m tests.clerk.played_worker TYPE SLOTS [burst]`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from clerk.config import load
+from clerk.db import migrations
+from clerk.names import STAGES
+from clerk.pipeline import site
+from gristmill import Mill
+from tests.clerk.played_app import played
+
+
+def open_played() -> Mill:
+    url = load().database_url
+    return Mill.open(url, site, migrations(url), played)
+
+
+def main(kind: str, slots: str, how: str = "") -> None:
+    logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(name)s %(message)s")
+    with open_played() as mill:
+        queues = STAGES if kind == "all" else [kind]
+        mill.work("drained" if how else None, queues=list(queues), slots=int(slots), lease=15.0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

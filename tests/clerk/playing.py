@@ -1,0 +1,88 @@
+"""Sites whose documents are played, for tests about counting: what a source lists and how each reads is written in a file
+that children see too. The rest of the pipeline is what it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+PLUGIN = '''
+"""A source and an OCR engine that are played."""
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+
+from clerk import errors
+from clerk.parts import Fetched, Found
+from clerk.plugins import hookimpl
+
+PLAY = Path(os.environ["CLERK_PLAY"])
+
+
+def play(subdomain):
+    return json.loads((PLAY / f"{subdomain}.json").read_text())
+
+
+class Played:
+    def __init__(self, extra, client):
+        self.play = {}
+
+    def find(self, wanted):
+        self.play = play(wanted.subdomain)
+        if "find" in self.play:
+            raise getattr(errors, self.play["find"])("the index is out of reach")
+        for key, what in self.play["documents"].items():
+            kind, meeting, date = key.split("/")
+            yield Found(f"played://{wanted.subdomain}/{key}", kind, meeting, date)
+
+    def get(self, found, known, into):
+        key = found.url.split("/", 3)[3]
+        what = self.play["documents"][key]
+        if what.get("get"):
+            raise getattr(errors, what["get"])(f"{key} cannot be had")
+        content = json.dumps({"key": key, **what}).encode()
+        sha256 = hashlib.sha256(content).hexdigest()
+        if known is not None and known.sha256 == sha256:
+            return Fetched(found, unchanged=True)
+        path = into / sha256
+        path.write_bytes(content)
+        return Fetched(found, path, sha256)
+
+
+@hookimpl
+def fetcher_class(label):
+    return Played if label == "played" else None
+
+
+@hookimpl
+def post_deploy(site):
+    with (PLAY / "post_deploy").open("a") as file:
+        file.write(site["subdomain"] + "\\n")
+'''
+
+
+@dataclass
+class Play:
+    """What is played, in a folder."""
+
+    folder: Path
+    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        (self.folder / "plugins").mkdir(parents=True, exist_ok=True)
+        (self.folder / "plugins" / "played.py").write_text(PLUGIN)
+
+    def site(self, subdomain: str, documents: dict[str, dict[str, Any]] | None = None, **how: Any) -> None:
+        (self.folder / f"{subdomain}.json").write_text(json.dumps({"documents": documents or {}, **how}))
+
+
+def minutes(count: int, first: int = 0, **what: Any) -> dict[str, dict[str, Any]]:
+    """Of this year: a later run does not look at older ones."""
+    year = datetime.now(UTC).year
+    return {f"minutes/Council/{year}-{n // 28 + 1:02}-{n % 28 + 1:02}": what for n in range(first, first + count)}

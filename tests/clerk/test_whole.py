@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from reportlab.lib.pagesizes import letter  # type: ignore[import-untyped]
-from reportlab.pdfgen.canvas import Canvas  # type: ignore[import-untyped]
+from reportlab.lib.pagesizes import letter
+from reportlab.pdfgen.canvas import Canvas
 from sqlalchemy import text
 
 from clerk import sites

@@ -85,7 +85,7 @@ def _read(page: Page) -> tuple[str, list[_Entry]]:
 
 
 def _read_xml(page: Page) -> tuple[str, list[_Entry]]:
-    import feedparser  # type: ignore[import-untyped]
+    import feedparser
 
     # From memory: given a text, the parser would open a file or an address of that name.
     read = feedparser.parse(

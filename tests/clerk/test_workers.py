@@ -113,8 +113,7 @@ def test_a_killed_worker_loses_nothing_and_what_it_had_done_is_adopted(
     with worker(tmp_path / "log", slots=1) as process:
         eventually(lambda: f"{SITE} {document}" in lines(play.folder / "read"), "it reads", within=A_BUSY_MACHINE)
         kill(process)
-    [stuck] = mill.jobs(stage="ocr", state="in_progress")
-    assert stuck.key == document
+    [stuck] = [job for job in mill.jobs(stage="ocr", state="in_progress") if job.key == document]  # others were taken ahead
     assert stuck.args is not None
     folder = clerk_config.storage / SITE
     _, meeting, date = document.split("/")
@@ -136,7 +135,7 @@ def test_a_killed_worker_loses_nothing_and_what_it_had_done_is_adopted(
 
 
 @pytest.mark.pg
-@pytest.mark.parametrize("away", [SHORT, pytest.param(120.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("away", [SHORT, pytest.param(120.0, marks=[pytest.mark.slow, pytest.mark.timeout(400)])])
 def test_case_11_workers_outlive_a_database_that_goes_away(
     clerk_pg_url: str, pg_server_url: str, play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: float
 ) -> None:

@@ -50,7 +50,11 @@ class TestRun:
 RUN = pytest.StashKey[TestRun]()
 ALL = pytest.StashKey[bool]()  # nobody chose among the tests: those that are slow are left to ./run chaos
 LEFT_OUT = pytest.StashKey[dict[str, int]]()  # how many, by mark
-WHY_LEFT_OUT = {"slow": "they are of ./run chaos suites", "exact": "only the database's own delivery promises it"}
+WHY_LEFT_OUT = {
+    "slow": "they are of ./run chaos suites",
+    "exact": "only the database's own delivery promises it",
+    "timing": "machines are noisy: ./run test -m timing",
+}
 
 
 # ---- one run, many processes -------------------------------------------------------------------------------------
@@ -113,7 +117,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     other = config.getoption("--delivery") != "database"
     for item in items if other else ():
         item.add_marker(pytest.mark.timeout(600))  # a message for each job takes its time
-    for mark in [*config.getoption("--without"), *(["slow"] if config.stash[ALL] else []), *(["exact"] if other else [])]:
+    left = {"slow": config.stash[ALL], "exact": other, "timing": "timing" not in config.getoption("-m")}
+    for mark in [*config.getoption("--without"), *(mark for mark, out in left.items() if out)]:
         left_out = [item for item in items if item.get_closest_marker(mark)]
         items[:] = [item for item in items if not item.get_closest_marker(mark)]
         config.hook.pytest_deselected(items=left_out)

@@ -379,7 +379,7 @@ def test_a_second_pass_asks_only_whether_something_changed(tmp_path: Path) -> No
     assert sorted(path.name for path in files.root.iterdir()) == ["_agendas", "pdfs"]
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_twenty_slots_are_fifteen_times_as_fast_as_one(tmp_path: Path) -> None:
     """500 documents from a server that takes 100 ms for each answer, in a process of its own."""
     from tests.clerk.latency import measure

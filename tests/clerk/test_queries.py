@@ -116,7 +116,7 @@ def test_the_indexes_of_the_design_are_there_and_used(mill: Mill) -> None:
         assert index in plan(mill, sql)
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_each_query_takes_less_than_a_second_at_5000_sites_and_500000_jobs(mill: Mill, is_sqlite: bool) -> None:
     fill(mill)
     with mill.transaction() as connection:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gristmill.ledger.sql import glob
+from gristmill.priority import Priority
 from gristmill.states import State
 
 Where = dict[str, dict[str, Any]]  # clauses of fixed text, each with the values that it binds
@@ -38,6 +39,7 @@ class Choice:
     subject: str | None = None
     stage: str | None = None
     queue: str | None = None
+    priority: int | None = None
     task: str | None = None
     states: tuple[int, ...] | None = None
     error: str | None = None
@@ -60,6 +62,8 @@ class Choice:
         said = {name.replace("_", " "): value for name, value in self.to_json().items()}
         if "ids" in said:
             said["ids"] = ", ".join(map(str, said["ids"][:10])) + (", …" if len(said["ids"]) > 10 else "")
+        if "priority" in said:
+            said["priority"] = Priority(said["priority"]).word
         if "states" in said:
             said["state"] = " or ".join(State(state).word for state in said.pop("states"))
         for moment in ("before", "since"):  # the record has them in its detail
@@ -76,6 +80,7 @@ def jobs_where(choice: Choice, dialect: str) -> Where:
         ("s.name = :subject", "subject", choice.subject),
         ("g.name = :stage", "stage", choice.stage),
         ("q.name = :queue", "queue", choice.queue),
+        ("j.priority = :priority", "priority", choice.priority),
         ("t.name = :task", "task", choice.task),
         ("j.state {in states}", "states", choice.states),
         ("j.fingerprint = :error", "error", choice.error),

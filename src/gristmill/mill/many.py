@@ -19,6 +19,7 @@ from gristmill.mill.lazy import lazy
 from gristmill.mill.values import arguments, checked_id, delay_of, name_of, reason_of, states_of, text_of, who
 from gristmill.model import Bulk, Job, Pruned
 from gristmill.pipeline import Pipeline, Stage
+from gristmill.priority import Priority
 from gristmill.settings import worker_settings
 
 if TYPE_CHECKING:
@@ -88,9 +89,19 @@ class Many(Acting):
         """Deletes ended runs with all their jobs. What was done is still known, so that it is skipped as unchanged."""
         return self._many("run.delete", self._choice(which), by, dry_run)
 
-    def purge_queue(self, queue: str, *, reason: str | None = None, by: str | None = None, dry_run: bool = False) -> Bulk:
-        """Cancels all that waits in a queue; stages that it was the last of close. What is in progress goes on."""
-        return self._many("queue.purge", self._choice({"queue": queue}), by, dry_run, reason)
+    def purge_queue(
+        self,
+        queue: str,
+        *,
+        priority: Priority | str | None = None,
+        reason: str | None = None,
+        by: str | None = None,
+        dry_run: bool = False,
+    ) -> Bulk:
+        """Cancels all that waits in a queue, or that of one priority; stages that it was the last of close. What is in
+        progress goes on."""
+        level = None if priority is None else int(Priority.of(priority))
+        return self._many("queue.purge", self._choice({"queue": queue, "priority": level}), by, dry_run, reason)
 
     def purge_subject(
         self,

@@ -1,0 +1,255 @@
+"""`new`, `update`, `enqueue`, `purge`: sites and the runs that are asked for."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from clerk.cli.app import (
+    Command,
+    Place,
+    checked_subdomain,
+    is_terminal,
+    pass_place,
+    plural,
+    site_argument,
+    site_option,
+)
+from clerk.cli.exits import FAILED, OK
+
+if TYPE_CHECKING:
+    from clerk.sites import Enqueued, Options
+
+_all_agendas = click.option("--all-agendas", is_flag=True, help="Agendas also where there are minutes.")
+_local = click.option("--local", is_flag=True, help="Run it here and now, without workers.")
+
+
+# ---- new
+
+
+def _extra(ctx: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(value or "{}")
+    except ValueError as error:
+        raise click.BadParameter(f"is not JSON: {error}", ctx=ctx, param=parameter) from None
+    if not isinstance(found, dict):
+        raise click.BadParameter('wants an object, such as {"path": "documents"}', ctx=ctx, param=parameter)
+    return found
+
+
+def _lat_lng(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, str] | None:
+    if not value:
+        return None
+    lat, _, lng = (part.strip() for part in value.partition(","))
+    try:
+        inside = abs(float(lat)) <= 90 and abs(float(lng)) <= 180
+    except ValueError:
+        inside = False
+    if not inside:
+        raise click.BadParameter(f"{value[:40]!r} is no place; write 37.80,-122.27", ctx=ctx, param=parameter)
+    return lat, lng
+
+
+@click.command(cls=Command, short_help="Create a site, and run it before all others.")
+@click.argument("subdomain", metavar="SITE", required=False)
+@click.option("--name", help="As people call it.")
+@click.option("--state", help="Such as CA.")
+@click.option("--country", help="Such as US.")
+@click.option("--kind", help="Such as city, county or school board.")
+@click.option("--scraper", metavar="LABEL", help="Who fetches: folder, http_index, feed, legistar, or a plugin's.")
+@click.option("--start-year", type=click.IntRange(1000, 9999), metavar="YEAR", help="From when on documents are wanted.")
+@click.option("--lat-lng", callback=_lat_lng, metavar="LAT,LNG", help="Where it is.")
+@click.option("--extra", callback=_extra, metavar="JSON", help="Settings of its scraper.")
+@_all_agendas
+@_local
+@click.option("--no-enqueue", is_flag=True, help="Only create it.")
+@pass_place
+def new(place: Place, /, all_agendas: bool, local: bool, no_enqueue: bool, **given: Any) -> int:
+    """Create SITE and run it, all years, before all others. What is missing is asked for on a terminal."""
+    from clerk import sites
+
+    if local and no_enqueue:
+        raise click.UsageError("--local runs it, --no-enqueue does not; give one of them")
+    described = _described(_asked(given))
+    _check_parts(place, described.scraper, described.extra.get("ocr_backend"))
+    with place.open() as mill:
+        sites.create(mill, described)
+        if no_enqueue:
+            place.say(f"Created {described.subdomain}")
+            place.plugins.post_create(described.subdomain)
+            return OK
+        place.say(f"Enqueueing new site {described.subdomain} with high priority")
+        asked = sites.update(mill, described.subdomain, sites.Options(all_years=True, all_agendas=all_agendas))
+        place.plugins.post_create(described.subdomain)
+        return _run_here(place, mill, asked) if local else OK
+
+
+def _asked(given: dict[str, Any]) -> dict[str, Any]:
+    """What must be known is asked for; what may be is offered, on a terminal."""
+    missing = [name for name in ("subdomain", "name", "scraper") if not given[name]]
+    if missing and not is_terminal():
+        words = ["SITE" if name == "subdomain" else f"--{name}" for name in missing]
+        raise click.UsageError(f"missing {', '.join(words)}; without a terminal nobody can be asked for it")
+    for name in missing:
+        given[name] = click.prompt({"subdomain": "Subdomain", "name": "Name", "scraper": "Scraper"}[name])
+    if missing:
+        for name, usual in (("state", ""), ("country", "US"), ("kind", "city")):
+            given[name] = given[name] or click.prompt(name.capitalize(), default=usual, show_default=bool(usual)) or None
+        year = datetime.now(UTC).year
+        given["start_year"] = given["start_year"] or click.prompt("Start year", default=year, type=int)
+        given["lat_lng"] = given["lat_lng"] or _lat_lng(
+            click.get_current_context(), _NO_PARAMETER, click.prompt("Latitude, longitude", default="", show_default=False)
+        )
+    return given
+
+
+_NO_PARAMETER = click.Option(["--lat-lng"])
+
+
+def _described(given: dict[str, Any]) -> Any:
+    from clerk import names
+    from clerk.sites import Description
+
+    names.subdomain(given["subdomain"])
+    lat, lng = given.pop("lat_lng") or (None, None)
+    return Description(**given, lat=lat, lng=lng)
+
+
+def _check_parts(place: Place, scraper: str | None, backend: str | None) -> None:
+    """A label that nobody answers to, or an engine that cannot work here, is said now and not by a worker."""
+    if scraper is not None:
+        from clerk.fetchers.registry import fetcher_class
+
+        fetcher_class(scraper, place.plugins.fetcher_class)  # type: ignore[arg-type]  # plugins are asked as the pipeline does
+    if backend is not None:
+        from clerk.reading import backends
+
+        backends.find(str(backend), place.plugins.ocr_backend)
+
+
+# ---- update
+
+
+@click.command(cls=Command, short_help="Run a site before all others; or the one whose turn it is.")
+@site_option(text="This site, before all others.")
+@click.option("-n", "--next", "--next-site", "next_site", is_flag=True, help="The site whose turn it is.")
+@click.option("-a", "--all-years", is_flag=True, help="From its start year on.")
+@_all_agendas
+@click.option("--backfill", is_flag=True, help="All years and all agendas.")
+@click.option("--skip-fetch", is_flag=True, help="Only what is in the storage already.")
+@click.option("--ocr-backend", metavar="LABEL", help="Who reads: tesseract, vision, rapidocr, or a plugin's.")
+@click.option("--retry-failed", is_flag=True, help="Also documents that failed for good.")
+@_local
+@click.option("--batch-size", type=click.IntRange(1, 1000), help="With --next: so many sites (default: 1).")
+@click.option("--lookback-hours", type=click.FloatRange(0, 87_600), help="With --next: not run for so long (default: 23).")
+@pass_place
+def update(
+    place: Place,
+    /,
+    subdomain: str | None,
+    next_site: bool,
+    local: bool,
+    batch_size: int | None,
+    lookback_hours: float | None,
+    **given: Any,
+) -> int:
+    """Run a site (-s), before all others; or (--next) start the site whose turn it is."""
+    if next_site == (subdomain is not None):
+        raise click.UsageError("give one of -s SITE and --next")
+    if next_site:
+        if local or any(given.values()):
+            raise click.UsageError("--next takes only --batch-size and --lookback-hours; the other options go with -s SITE")
+        return _next(place, batch_size or 1, 23.0 if lookback_hours is None else lookback_hours)
+    if batch_size is not None or lookback_hours is not None:
+        raise click.UsageError("--batch-size and --lookback-hours go with --next")
+    return update_site(place, str(subdomain), _options(place, **given), local)
+
+
+def _options(place: Place, backfill: bool, **given: Any) -> Options:
+    from clerk.sites import Options
+
+    _check_parts(place, None, given["ocr_backend"])
+    if backfill:
+        given |= {"all_years": True, "all_agendas": True}
+    return Options(**given)
+
+
+def update_site(place: Place, subdomain: str, options: Options, local: bool) -> int:
+    from clerk import sites
+
+    with place.open() as mill:
+        asked = sites.update(mill, subdomain, options)
+        place.say(f"Enqueueing {subdomain} with high priority")
+        _say_active(place, asked)
+        return _run_here(place, mill, asked) if local else OK
+
+
+def _say_active(place: Place, asked: Enqueued) -> None:
+    if not asked.created:
+        place.say(f"{asked.subdomain} has an active run already ({asked.run}), which has {asked.priority} priority now")
+    if asked.follow_up is not None:
+        place.say(f"Run {asked.follow_up} follows it, with the options that were given now")
+
+
+def _run_here(place: Place, mill: Any, asked: Enqueued) -> int:
+    from clerk.commands import local
+
+    ended = local.run_to_end(mill, asked)
+    place.say(ended.text)
+    return OK
+
+
+def _next(place: Place, batch: int, lookback: float) -> int:
+    from clerk import sites
+
+    with place.open() as mill:
+        chosen = sites.next_sites(mill, batch, lookback)
+    for one in chosen:
+        place.say(f"Auto-enqueueing {one.subdomain}")
+    if not chosen:
+        place.say("No sites eligible for auto-enqueue")
+    return OK
+
+
+# ---- enqueue and purge
+
+
+@click.command(cls=Command, short_help="Ask for runs of many sites.")
+@click.argument("subdomains", metavar="SITE...", nargs=-1, required=True, callback=checked_subdomain)
+@click.option("--priority", type=click.Choice(["high", "normal", "low"]), default="normal", show_default=True)
+@pass_place
+def enqueue(place: Place, subdomains: tuple[str, ...], priority: Any) -> int:
+    """Ask for a run of each SITE; low is ordered as normal. Unknown ones are reported, and the rest is enqueued."""
+    from clerk import sites
+
+    with place.open() as mill:
+        asked, unknown = sites.enqueue(mill, subdomains, priority)
+    for one in asked:
+        if one.created:
+            place.say(f"Enqueued {one.subdomain} (run: {one.run}, priority: {priority})")
+        else:
+            _say_active(place, one)
+    for subdomain in unknown:
+        click.echo(f"Error: Site '{subdomain}' not found", err=True)
+    return FAILED if unknown else OK
+
+
+@click.command(cls=Command, short_help="Stop all that is queued or runs of a site.")
+@site_argument
+@pass_place
+def purge(place: Place, subdomain: str) -> int:
+    """Cancel what is queued of SITE and stop what runs, within 30 seconds. Its files and its history stay."""
+    from clerk import sites
+
+    with place.open() as mill:
+        purged = sites.purge(mill, subdomain)
+    place.say(f"Found {plural(purged.found, 'job')} for {subdomain}")
+    place.say(f"Purged {plural(purged.purged, 'job')}")
+    if purged.purged < purged.found:
+        left = plural(purged.found - purged.purged, "job")
+        click.echo(f"Error: {left} of {subdomain} did not stop within 30 s; their workers end them", err=True)
+        return FAILED
+    return OK

@@ -1,0 +1,1 @@
+"""What commands do that nobody else needs, without the command line."""

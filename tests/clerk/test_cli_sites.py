@@ -1,0 +1,251 @@
+"""`new`, `update`, `enqueue`, `purge`: what they print, how they end, and what is in the database then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy import update as set_row
+
+from clerk import sites
+from clerk.app import open_mill
+from clerk.cli.app import PLUGINS_DIR
+from clerk.config import Config
+from clerk.db import tables
+from clerk.pipeline import wiring
+from clerk.sites import Description
+from gristmill import Mill
+from tests.clerk.cli import Cli
+from tests.clerk.playing import Play
+from tests.clerk.test_pipeline import SITE, row
+
+ALL = [
+    *("--name", "Elm Creek", "--state", "CA", "--country", "US", "--kind", "city", "--scraper", "folder"),
+    *("--start-year", "2020", "--lat-lng", "37.8, -122.3", "--extra", '{"path": "documents"}'),
+]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    made = Play(tmp_path / "play")
+    monkeypatch.setenv("CLERK_PLAY", str(made.folder))
+    monkeypatch.setenv("CLERK_PLUGINS_DIR", str(made.folder / "plugins"))
+    return made
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], clerk_config: Config) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    return Cli(tmp_path, capsys)
+
+
+@pytest.fixture
+def mill(clerk_config: Config, play: Play) -> Iterator[Mill]:
+    with open_mill(clerk_config) as opened:
+        sites.create(opened, Description(SITE, "Oakfield", "played"))
+        yield opened
+
+
+# ---- new
+
+
+def test_a_new_site_is_created_and_run_before_all_others(cli: Cli, mill: Mill) -> None:
+    done = cli.call("new", "elm.ca", *ALL)
+    assert (done.code, done.out, done.err) == (0, "Enqueueing new site elm.ca with high priority\n", "")
+    site = sites.find(mill, "elm.ca")
+    assert (site.name, site.scraper, site.start_year, site.lat, site.lng) == ("Elm Creek", "folder", 2020, "37.8", "-122.3")
+    assert (site.extra, site.current_stage, site.last_updated) == ({"path": "documents"}, "fetch", None)
+    run = mill.run(site.run_id or 0)
+    assert (run.priority, run.args["all_years"]) == ("high", True)
+
+
+def test_a_site_that_exists_is_left_as_it_is(cli: Cli, mill: Mill) -> None:
+    before = sites.find(mill, SITE)
+    done = cli.call("new", SITE, *ALL)
+    assert done.code == 1
+    assert done.err.startswith(f"Error: Site '{SITE}' already exists")
+    assert sites.find(mill, SITE) == before
+
+
+def test_a_site_may_be_created_without_a_run(cli: Cli, mill: Mill, play: Play) -> None:
+    (play.folder / "plugins" / "hook.py").write_text(
+        "from pathlib import Path\nfrom clerk.plugins import hookimpl\n"
+        "@hookimpl\ndef post_create(subdomain):\n    Path('created').write_text(subdomain)\n"
+    )
+    assert cli.call("new", "elm.ca", *ALL, "--no-enqueue").code == 0
+    assert sites.find(mill, "elm.ca").current_stage is None
+    assert (cli.folder / "created").read_text() == "elm.ca"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["elm.ca"], "missing --name, --scraper"),
+        (["../etc", *ALL], "is no subdomain"),
+        (["elm.ca", *ALL, "--scraper", "foldr"], "folder, http_index, feed, legistar"),
+        (["elm.ca", *ALL, "--extra", "[1]"], "wants an object"),
+        (["elm.ca", *ALL, "--extra", "{"], "is not JSON"),
+        (["elm.ca", *ALL, "--extra", '{"ocr_backend": "abbyy"}'], "there is no OCR backend"),
+        (["elm.ca", *ALL, "--lat-lng", "here"], "is no place"),
+        (["elm.ca", *ALL, "--start-year", "soon"], "soon"),
+        (["elm.ca", *ALL, "--local", "--no-enqueue"], "give one of them"),
+    ],
+)
+def test_what_is_wrong_with_a_new_site_is_said_in_one_line(cli: Cli, mill: Mill, words: list[str], said: str) -> None:
+    done = cli.call("new", *words)
+    assert (done.code, done.err.count("\n"), done.out) == (2, 1, "")
+    assert done.err.startswith("Error: ")
+    assert said in done.err
+    assert [site.subdomain for site in sites.known(mill)] == [SITE]
+
+
+# ---- update
+
+
+def test_an_update_is_of_high_priority(cli: Cli, mill: Mill) -> None:
+    done = cli.call("update", "-s", SITE)
+    assert (done.code, done.lines) == (0, [f"Enqueueing {SITE} with high priority"])
+    assert mill.run(sites.find(mill, SITE).run_id or 0).priority == "high"
+
+
+def test_an_active_run_is_raised_and_other_options_leave_one_run_that_follows(cli: Cli, mill: Mill) -> None:
+    cli.call("enqueue", SITE)
+    run = sites.find(mill, SITE).run_id
+    done = cli.call("update", "--site-id", SITE)
+    assert (done.code, done.lines[0]) == (0, f"Enqueueing {SITE} with high priority")
+    assert done.lines[1] == f"{SITE} has an active run already ({run}), which has high priority now"
+    for _ in range(2):
+        done = cli.call("update", "--subdomain", SITE, "--backfill")
+        assert done.lines[2].endswith("follows it, with the options that were given now")
+    assert [one.state for one in mill.runs()] == ["waiting", "queued"]
+    assert mill.runs()[0].args["all_years"] is mill.runs()[0].args["all_agendas"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "give one of -s SITE and --next"),
+        (["-s", SITE, "--next"], "give one of -s SITE and --next"),
+        (["--next", "--backfill"], "--next takes only"),
+        (["-s", SITE, "--batch-size", "2"], "go with --next"),
+        (["-s", "Oak Field"], "is no subdomain"),
+        (["-s", SITE, "--ocr-backend", "vision"], "needs macOS"),
+    ],
+)
+def test_an_update_that_makes_no_sense_is_refused(cli: Cli, mill: Mill, words: list[str], said: str) -> None:
+    done = cli.call("update", *words)
+    assert done.code == 2
+    assert said in done.err
+    assert mill.runs() == []
+
+
+def test_an_unknown_site_is_said_so_by_every_command_that_takes_one(cli: Cli, mill: Mill) -> None:
+    for words in (["update", "-s"], ["status", "-s"], ["purge"], ["check-failed", "-s"], ["reconcile", "-s"], ["run-local"]):
+        done = cli.call(*words, "x")
+        assert (done.code, done.out, done.err) == (1, "", "Error: Site 'x' not found\n"), words
+
+
+def test_the_next_sites_are_those_that_were_not_run_for_longest(cli: Cli, mill: Mill) -> None:
+    now = datetime.now(UTC)
+    ages = {"a": 30, "b": 50, "c": 22, SITE: 24}
+    for name, hours in ages.items():
+        if name != SITE:
+            sites.create(mill, Description(name, name, "played"))
+        with mill.transaction() as connection:
+            ended = now - timedelta(hours=hours)
+            connection.execute(set_row(tables.site).where(tables.site.c.subdomain == name).values(last_updated=ended))
+    sites.create(mill, Description("new", "new", "played"))
+    assert cli.call("update", "--next").lines == ["Auto-enqueueing new"]
+    assert cli.call("update", "-n", "--batch-size", "2").lines == ["Auto-enqueueing b", "Auto-enqueueing a"]
+    assert cli.call("update", "--next-site").lines == [f"Auto-enqueueing {SITE}"]
+    done = cli.call("update", "--next")
+    assert (done.code, done.lines) == (0, ["No sites eligible for auto-enqueue"])
+    assert cli.call("update", "--next", "--lookback-hours", "12").lines == ["Auto-enqueueing c"]
+    assert {run.priority for run in mill.runs()} == {"normal"}
+
+
+def test_case_21_what_is_eligible_is_the_same_in_any_time_zone(
+    cli: Cli, mill: Mill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = datetime.now(UTC) - timedelta(hours=22, minutes=30)
+    with mill.transaction() as connection:
+        connection.execute(set_row(tables.site).values(last_updated=ended))
+    for zone in ("Pacific/Kiritimati", "Pacific/Honolulu", "UTC"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        assert cli.call("update", "--next").lines == ["No sites eligible for auto-enqueue"]
+    monkeypatch.setenv("TZ", "Pacific/Honolulu")
+    time.tzset()
+    try:
+        assert cli.call("update", "--next", "--lookback-hours", "22").lines == [f"Auto-enqueueing {SITE}"]
+        started = cli.call("status", "-s", SITE).lines[3].removeprefix("Started: ")
+        shown = datetime.fromisoformat(started).replace(tzinfo=UTC)
+        assert abs(datetime.now(UTC) - shown) < timedelta(minutes=5)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+# ---- enqueue
+
+
+def test_case_19_unknown_sites_are_reported_and_the_rest_is_enqueued_in_fetch(cli: Cli, mill: Mill) -> None:
+    sites.create(mill, Description("elm.ca", "Elm", "played"))
+    done = cli.call("enqueue", SITE, "nowhere", "elm.ca", "--priority", "low")
+    assert (done.code, done.err) == (1, "Error: Site 'nowhere' not found\n")
+    runs = {run.subject: run for run in mill.runs()}
+    assert done.lines == [f"Enqueued {name} (run: {runs[name].id}, priority: low)" for name in (SITE, "elm.ca")]
+    assert {run.priority for run in runs.values()} == {"normal"}
+    assert [sites.find(mill, name).current_stage for name in (SITE, "elm.ca")] == ["fetch", "fetch"]
+
+
+def test_a_site_that_is_enqueued_twice_has_one_run(cli: Cli, mill: Mill) -> None:
+    cli.call("enqueue", SITE, SITE)
+    done = cli.call("enqueue", SITE, "--priority", "high")
+    assert (done.code, len(mill.runs())) == (0, 1)
+    assert "which has high priority now" in done.out
+
+
+def test_case_20_booleans_are_booleans(cli: Cli, mill: Mill) -> None:
+    cli.call("enqueue", SITE)
+    assert row(mill)["coordinator_enqueued"] in (False, 0)
+    assert not isinstance(row(mill)["coordinator_enqueued"], str)
+    with mill.transaction() as connection:
+        where = "WHERE NOT coordinator_enqueued"
+        assert connection.execute(text(f"SELECT count(*) FROM sites {where}")).scalar() == 1
+    args = mill.runs()[0].args
+    assert (args["all_years"], args["skip_fetch"]) == (False, False)
+
+
+# ---- purge
+
+
+def test_a_purged_site_has_no_jobs_and_no_stage(cli: Cli, mill: Mill) -> None:
+    cli.call("enqueue", SITE)
+    done = cli.call("purge", SITE)
+    assert (done.code, done.lines) == (0, [f"Found 1 job for {SITE}", "Purged 1 job"])
+    assert row(mill)["current_stage"] is None
+    with mill.transaction() as connection:
+        for view in ("job_tracking", "site_progress"):
+            assert connection.execute(text(f"SELECT count(*) FROM {view}")).scalar() == 0
+    assert len(mill.runs()) == 1
+    done = cli.call("purge", SITE)
+    assert (done.code, done.lines) == (0, [f"Found 0 jobs for {SITE}", "Purged 0 jobs"])
+    assert cli.call("status", "-s", SITE).lines == [f"No progress tracking found for site: {SITE}"]
+
+
+# ---- the whole
+
+
+def test_quiet_commands_say_nothing_but_errors(cli: Cli, mill: Mill) -> None:
+    assert cli.call("-q", "update", "--next").out == ""
+    assert cli.call("update", "-s", SITE, "--quiet").out == ""
+    assert cli.call("-q", "purge", "nowhere").err == "Error: Site 'nowhere' not found\n"
+
+
+def test_the_folder_of_plugins_is_said_where_the_pipeline_looks_for_it() -> None:
+    assert PLUGINS_DIR == wiring.PLUGINS_DIR

@@ -1,0 +1,235 @@
+"""The command as a program: how fast it starts, how it ends, what it never prints; and the pipeline through it."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clerk import sites
+from clerk.app import open_mill
+from clerk.cli.commands import ROWS
+from clerk.cli.db import db
+from clerk.config import Config
+from clerk.sites import Description
+from gristmill import Mill
+from tests.clerk.cli import Cli
+from tests.clerk.test_pipeline import SITE, counters
+from tests.clerk.test_whole import pdf
+from tests.worker.helpers import eventually
+
+SCREEN = 30  # lines
+
+pytestmark = pytest.mark.parametrize("clerk_url", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], clerk_config: Config) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    return Cli(tmp_path, capsys)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    pdf(folder / "minutes" / "City Council" / "2026-01-05.pdf", "zeppelin")
+    pdf(folder / "minutes" / "City Council" / "2026-02-05.pdf", "library", "harbour")
+    pdf(folder / "agendas" / "City Council" / "2026-03-05.pdf", "agenda")
+    return folder
+
+
+@pytest.fixture
+def mill(clerk_config: Config, source: Path) -> Iterator[Mill]:
+    with open_mill(clerk_config) as opened:
+        sites.create(opened, Description(SITE, "Oakfield", "folder", start_year=2026, extra={"path": str(source)}))
+        yield opened
+
+
+# ---- the program
+
+
+def test_the_help_of_the_whole_and_of_every_command_fits_on_a_screen(cli: Cli) -> None:
+    commands = [name for row in ROWS.values() for name in row]
+    assert len(set(commands)) == len(commands)
+    for words in ([], *([name] for name in commands), *(["db", name] for name in db.commands)):
+        done = cli.call(*words, "--help")
+        assert (done.code, done.err) == (0, ""), words
+        assert len(done.lines) <= SCREEN, words
+    assert all(name in cli.call("--help").out for name in commands)
+
+
+def test_help_starts_fast(cli: Cli) -> None:
+    """Measured as the processor's time, which is the same on a busy machine; the best of three."""
+    command = [sys.executable, "-m", "clerk", "--help"]
+    best = 9.0
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, cwd=cli.folder, capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert best < 0.3
+
+
+def test_mistyped_words_are_answered_with_the_nearest(cli: Cli) -> None:
+    done = cli.call("statsu")
+    assert (done.code, done.err) == (2, "Error: clerk has no command 'statsu'; did you mean 'status'?\n")
+    assert cli.call("status", "--jsn").code == 2
+    assert cli.call("worker", "reader").code == 2
+    assert cli.call().code == 2
+    assert cli.call("--version").out.startswith("clerk ")
+
+
+def test_a_database_that_is_not_there_ends_with_3_and_the_command_that_makes_it(cli: Cli, tmp_path: Path) -> None:
+    for words in (["status"], ["update", "--next"], ["worker", "all", "--burst"], ["reconcile"]):
+        done = cli.run(*words, DATABASE_URL=f"sqlite:///{tmp_path}/none.db")
+        assert (done.code, done.out, done.err.count("\n")) == (3, "", 1), done.err
+        assert "clerk db upgrade" in done.err
+        assert not (tmp_path / "none.db").exists()
+
+
+def test_passwords_are_not_in_errors(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "postgresql://clerk:hunter2secret@127.0.0.1:9/clerk?connect_timeout=2"
+    for words in (["status"], ["db", "current"], ["db", "upgrade"], ["health"]):
+        monkeypatch.setenv("DATABASE_URL", url)
+        done = cli.call(*words)
+        assert done.code == (2 if words == ["health"] else 3), done.err
+        assert "hunter2secret" not in done.out + done.err
+        assert "Traceback" not in done.err
+
+
+def test_settings_come_from_dot_env_above_the_working_directory(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clerk_url: str
+) -> None:
+    monkeypatch.delenv("DATABASE_URL")
+    (tmp_path / ".env").write_text(f"DATABASE_URL={clerk_url}\n")
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert cli.call("status").code == 0
+    (tmp_path / ".env").write_text("OCR_WORKERS=many\n")
+    done = cli.call("install-workers", "--target", "systemd", "--dry-run")
+    assert (done.code, "OCR_WORKERS wants a whole number" in done.err) == (2, True)
+
+
+def test_a_broken_plugin_is_named_and_commands_of_plugins_are_commands(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLERK_PLUGINS_DIR", str(tmp_path))  # so that it is as before, afterwards
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "hello.py").write_text(
+        "import click\nfrom clerk.plugins import hookimpl\n"
+        "@hookimpl\ndef register_cli_commands(cli):\n"
+        "    @cli.command()\n    def hello():\n        '''Say hello.'''\n        click.echo('hello')\n"
+    )
+    assert cli.call("--plugins-dir", folder, "hello").out == "hello\n"
+    assert "hello" in cli.call("--plugins-dir", folder, "--help").out
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "bad.py").write_text("import nothing_like_this\n")
+    done = cli.call("--plugins-dir", broken, "status")
+    assert (done.code, str(broken / "bad.py") in done.err) == (1, True)
+    assert cli.call("--plugins-dir", tmp_path / "nowhere", "status").code == 2
+
+
+# ---- the pipeline
+
+
+def found(database: Path, word: str) -> list[str]:
+    sql = "SELECT m.id FROM minutes m JOIN minutes_fts f ON f.rowid = m.rowid WHERE minutes_fts MATCH ?"
+    with sqlite3.connect(database) as db:
+        return [row[0] for row in db.execute(sql, [word])]
+
+
+def ids(database: Path) -> list[str]:
+    with sqlite3.connect(database) as db:
+        return [row[0] for row in db.execute("SELECT id FROM minutes UNION SELECT id FROM agendas ORDER BY 1")]
+
+
+def test_a_newcomer_has_a_searchable_site_without_workers(
+    cli: Cli, source: Path, clerk_config: Config, tmp_path: Path
+) -> None:
+    environ = {"DATABASE_URL": f"sqlite:///{tmp_path}/fresh.db"}
+    assert cli.run("db", "upgrade", **environ).code == 0
+    words = ["--name", "Elm", "--scraper", "folder", "--extra", f'{{"path": "{source}"}}', "--start-year", "2026"]
+    done = cli.run("new", "elm.ca", *words, "--local", **environ)
+    assert (done.code, done.err) == (0, ""), done.err
+    assert done.lines == ["Enqueueing new site elm.ca with high priority", "elm.ca: completed (3 of 3 documents read)"]
+    assert len(found(clerk_config.storage / "elm.ca" / "meetings.db", "zeppelin")) == 1
+    again = cli.run("run-local", "elm.ca", **environ)
+    assert again.lines[-1] == "elm.ca: unchanged (0 of 0 documents read)"
+    full = cli.run("build-full-db", **environ)
+    assert full.code == 0, full.err
+    assert len(found(clerk_config.storage / "meetings.db", "zeppelin")) == 1
+
+
+def test_burst_workers_do_the_same(cli: Cli, mill: Mill, clerk_config: Config) -> None:
+    sites.update(mill, SITE)
+    done = cli.run("worker", "all", "-n", "2", "--burst")
+    assert done.code == 0, done.err
+    assert (sites.find(mill, SITE).outcome, counters(mill, "ocr")) == ("completed", (3, 0, 3))
+    database = clerk_config.storage / SITE / "meetings.db"
+    before = ids(database)
+    database.unlink()
+    assert cli.run("update", "-s", SITE, "--skip-fetch", "--local").code == 0
+    assert ids(database) == before
+    assert (clerk_config.log_dir / "worker-all-1.log").is_file()
+
+
+def test_a_worker_of_one_type_leaves_the_other_stages(cli: Cli, mill: Mill) -> None:
+    sites.update(mill, SITE)
+    assert cli.run("worker", "fetch", "--burst").code == 0
+    assert sites.find(mill, SITE).current_stage == "ocr"
+    assert counters(mill, "ocr") == (0, 0, 3)
+
+
+def test_a_worker_ends_on_sigterm(cli: Cli, mill: Mill) -> None:
+    with cli.spawn("worker", "all") as process:
+        eventually(lambda: bool(mill.workers()), "it is there")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert mill.workers() == []
+
+
+def test_a_run_that_fails_here_is_an_error(cli: Cli, mill: Mill, tmp_path: Path) -> None:
+    bad = tmp_path / "bad" / "minutes" / "Council" / "2026-01-05.pdf"
+    bad.parent.mkdir(parents=True)
+    bad.write_bytes(b"%PDF-1.4 and then nothing")
+    sites.create(mill, Description("bad.ca", "Bad", "folder", start_year=2026, extra={"path": str(tmp_path / "bad")}))
+    done = cli.run("run-local", "bad.ca")
+    assert (done.code, done.err.count("\n")) == (1, 1), done.err
+    assert done.err.startswith("Error: the run of bad.ca failed in ocr: none of 1 documents could be read")
+    assert cli.run("check-failed", "-s", "bad.ca").lines[0] == "Failed jobs in ocr: 1"
+
+
+# ---- one stage
+
+
+def test_stages_are_run_one_at_a_time_and_go_on_only_if_asked(cli: Cli, mill: Mill, clerk_config: Config) -> None:
+    folder = clerk_config.storage / SITE
+    done = cli.run("run-stage", "fetch", "-s", SITE)
+    assert done.code == 0, done.err
+    assert len(list(folder.rglob("*.pdf"))) == 3
+    assert not list(folder.rglob("*.txt"))
+    [one, *_] = sorted((folder / "pdfs").rglob("*.pdf"))
+    done = cli.run("run-stage", "ocr", "-s", SITE, "--pdf-path", one)
+    assert (done.code, done.lines) == (0, ["minutes/CityCouncil/2026-01-05: 1 pages"]), done.err
+    assert len(list(folder.glob("processed/*/*.txt"))) == 1
+    done = cli.run("run-stage", "ocr", "-s", SITE)
+    assert (done.code, done.lines) == (0, [f"{SITE}: ocr done (2 of 2)"]), done.err
+    assert not (folder / "meetings.db").exists()
+    done = cli.run("run-stage", "ocr", "-s", SITE, "--proceed")
+    assert done.code == 0, done.err
+    assert (folder / "meetings.db").exists()
+    made = (folder / "meetings.db").stat().st_mtime_ns
+    for stage in ("compilation", "extraction", "deploy"):
+        done = cli.run("run-stage", stage, "-s", SITE)
+        assert (done.code, done.lines) == (0, [f"{SITE}: {stage} done (1 of 1)"]), done.err
+    assert (folder / "meetings.db").stat().st_mtime_ns > made
+    assert cli.run("run-stage", "ocr", "-s", SITE, "--pdf-path", "/etc/passwd").code == 2

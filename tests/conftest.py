@@ -137,7 +137,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for mark, count in config.stash[LEFT_OUT].items():
+    for mark, count in ((mark, count) for mark, count in config.stash[LEFT_OUT].items() if count):
         why = WHY_LEFT_OUT.get(mark, f"by --without={mark}")
         terminalreporter.write_line(f"left out: {count} tests that are marked {mark}, {why}", yellow=True)
 

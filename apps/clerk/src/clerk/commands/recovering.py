@@ -140,7 +140,10 @@ def orphans(mill: Mill, max_age_hours: float) -> list[Orphan]:
 
 
 def clean_up(mill: Mill, orphan: Orphan, reenqueue: bool) -> Orphan:
-    mill.cancel_run(orphan.run, reason="orphaned: no job of it was queued or leased")
+    """What the run lacks is put back first: a run ends only when all its items have, and some are not there to end."""
+    mill.reconcile(subject=orphan.subdomain, pipeline=PIPELINE)
+    if not mill.run(orphan.run).terminal:
+        mill.cancel_run(orphan.run, reason="orphaned: no job of it was queued or leased")
     sites.catch_up(mill)
     if not reenqueue:
         return Orphan(orphan.subdomain, orphan.run, orphan.stage, orphan.updated_at, "reset")

@@ -139,6 +139,7 @@ def test_what_may_work_later(web: Web, get: Get, status: int) -> None:
 @pytest.mark.parametrize(
     ("said", "low", "high"),
     [("7", 7, 7), (formatdate(time.time() + 3600, usegmt=True), 1000, 3600), ("99999999", 86400, 86400)],
+    ids=["seconds", "date", "far too long"],
 )
 def test_a_server_may_say_when(web: Web, tmp_path: Path, said: str, low: float, high: float) -> None:
     web.routes["/x.pdf"] = answer(b"", 429, Retry_After=said)

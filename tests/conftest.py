@@ -50,7 +50,9 @@ class TestRun:
 RUN = pytest.StashKey[TestRun]()
 ALL = pytest.StashKey[bool]()  # nobody chose among the tests: those that are slow are left to ./run chaos
 LEFT_OUT = pytest.StashKey[dict[str, int]]()  # how many, by mark
+APPLICATIONS = Path(__file__).parent / "clerk"  # it has a suite of its own
 WHY_LEFT_OUT = {
+    "application": "clerk's own: ./run test tests/clerk",
     "slow": "they are of ./run chaos suites",
     "exact": "only the database's own delivery promises it",
     "timing": "machines are noisy: ./run test -m timing",
@@ -112,12 +114,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if PG_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("pg")
+        if APPLICATIONS in item.path.parents:
+            item.add_marker("application")
         if item.get_closest_marker("alike") and item.get_closest_marker("pg"):
             item.add_marker("slow")
     other = config.getoption("--delivery") != "database"
     for item in items if other else ():
         item.add_marker(pytest.mark.timeout(600))  # a message for each job takes its time
-    left = {"slow": config.stash[ALL], "exact": other, "timing": "timing" not in config.getoption("-m")}
+    left = {
+        "application": config.stash[ALL],
+        "slow": config.stash[ALL],
+        "exact": other,
+        "timing": "timing" not in config.getoption("-m"),
+    }
     for mark in [*config.getoption("--without"), *(mark for mark, out in left.items() if out)]:
         left_out = [item for item in items if item.get_closest_marker(mark)]
         items[:] = [item for item in items if not item.get_closest_marker(mark)]

@@ -14,7 +14,7 @@ CRASHES = "tests/ledger/test_crash.py"
 
 
 def play(play: Play) -> str:
-    return slow_tests("tests", f"--ignore={CRASHES}")
+    return slow_tests("tests", f"--ignore={CRASHES}", "--ignore=tests/clerk")
 
 
 def slow_tests(*which: str) -> str:

@@ -42,7 +42,7 @@ def read(path: Path, config: Config = CONFIG, backend: str = "tesseract") -> lis
 
 
 def child_of(pid: int) -> psutil.Process:
-    [child] = psutil.Process(pid).children()
+    [child] = [each for each in psutil.Process(pid).children() if "clerk.reading.child" in each.cmdline()]
     return child
 
 

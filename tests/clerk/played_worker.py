@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 
+from clerk.app import work
 from clerk.config import load
 from clerk.db import migrations
-from clerk.names import STAGES
 from clerk.pipeline import site
 from gristmill import Mill
 from tests.clerk.played_app import played
@@ -21,8 +21,7 @@ def open_played() -> Mill:
 def main(kind: str, slots: str, how: str = "") -> None:
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(name)s %(message)s")
     with open_played() as mill:
-        queues = STAGES if kind == "all" else [kind]
-        mill.work("drained" if how else None, queues=list(queues), slots=int(slots), lease=15.0)
+        work(mill, kind, int(slots), until="drained" if how else None, lease=15.0)
 
 
 if __name__ == "__main__":

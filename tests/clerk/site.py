@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from clerk import storage
 from clerk.storage import Document, SiteFiles
 
 COUNCIL = Document("minutes", "CityCouncil", "2026-01-06")
@@ -49,8 +50,8 @@ def write_cache(files: SiteFiles, document: Document, page: int, content: object
 
 
 def write_pdf(files: SiteFiles, document: Document, content: bytes = b"%PDF-1.4 small") -> Path:
-    files.pdf(document).parent.mkdir(parents=True, exist_ok=True)
-    files.pdf(document).write_bytes(content)
+    """As a fetch does it: what is published may be the same file under another name, so it is never written into."""
+    storage.write(files.pdf(document), content)
     return files.pdf(document)
 
 

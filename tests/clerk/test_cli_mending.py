@@ -162,6 +162,37 @@ def test_what_is_for_a_person_is_listed_and_left_alone(cli: Cli, mill: Mill, pla
     assert sites.find(mill, SITE) == before
 
 
+# ---- what is kept
+
+
+def ended_days_ago(mill: Mill, run: int, days: float) -> None:
+    with mill.transaction() as connection:
+        earlier = "UPDATE gm_run SET finished_at = finished_at - :micros WHERE id = :run"
+        connection.execute(text(earlier), {"run": run, "micros": int(days * 86_400e6)})
+
+
+def test_failed_runs_go_after_so_many_days_but_not_the_last_one_and_no_good_one(cli: Cli, mill: Mill, play: Play) -> None:
+    play.site(SITE, minutes(1))
+    good = sites.update(mill, SITE).run
+    drain(mill)
+    failed = []
+    play.site(SITE, find="Unreadable")
+    for _ in range(3):
+        failed.append(sites.update(mill, SITE).run)
+        drain(mill)
+    for run, days in zip([good, *failed], [30, 8, 6, 30], strict=True):
+        ended_days_ago(mill, run, days)
+    assert cli.run("reconcile", "--dry-run").code == 0
+    assert cli.run("reconcile", FAILED_RETENTION_DAYS="9").code == 0
+    assert {run.id for run in mill.runs()} == {good, *failed}
+    assert cli.run("reconcile", "-s", SITE).code == 0
+    assert {run.id for run in mill.runs()} == {good, *failed}
+    done = cli.run("reconcile")
+    assert (done.code, done.lines[-1]) == (0, "Recovered 0 sites"), done.err
+    assert {run.id for run in mill.runs()} == {good, *failed[1:]}
+    assert (sites.find(mill, SITE).run_id, sites.find(mill, SITE).outcome) == (failed[-1], "failed")
+
+
 # ---- cleanup-orphaned
 
 

@@ -14,7 +14,7 @@ from clerk import app, reconciling, sites
 from clerk.app import open_mill
 from clerk.config import Config, load
 from clerk.db import grants, migrations
-from clerk.errors import NoDatabase, Usage
+from clerk.errors import ClerkError, NoDatabase, Usage
 from clerk.pipeline import configure
 from clerk.sites import Description
 from gristmill import Mill
@@ -58,6 +58,32 @@ def test_a_database_that_is_not_there_or_behind_is_said_with_the_command(
         done = app.database(config, "upgrade")
         assert done.returncode == 0, done.stderr
         open_mill(config).close()
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "said"),
+    [
+        ("postgresql://clerk:hunter2secret@127.0.0.1:9/clerk?connect_timeout=2", NoDatabase, "127.0.0.1"),
+        ("mysql://db/clerk", Usage, "write sqlite:///FILE or postgresql://HOST/NAME"),
+        ("sqlite://", Usage, "must be a file"),
+    ],
+)
+def test_what_an_upgrade_would_not_mend_is_not_answered_with_one(
+    tmp_path: Path, url: str, kind: type[ClerkError], said: str
+) -> None:
+    with pytest.raises(kind) as refused:
+        open_mill(Config(database_url=url, storage=tmp_path))
+    assert said in str(refused.value)
+    assert "upgrade" not in str(refused.value)
+
+
+def test_a_database_of_a_later_clerk_is_not_answered_with_an_upgrade(clerk_config: Config) -> None:
+    with open_mill(clerk_config) as mill, mill.transaction() as connection:
+        connection.execute(text("UPDATE gm_version SET version_num = '9999'"))
+        connection.execute(text("UPDATE gm_ledger SET oldest = '9999'"))
+    with pytest.raises(NoDatabase, match=r"does not take code for \d+ any more; update Gristmill here") as refused:
+        open_mill(clerk_config)
+    assert "clerk db upgrade" not in str(refused.value)
 
 
 def test_a_new_site_is_refused_if_it_is_there_and_changed_if_it_is(mill: Mill) -> None:
@@ -124,6 +150,7 @@ def test_a_worker_needs_no_right_to_delete(
             sites.next_sites(mill)
             drain(mill)
             assert (sites.find(mill, SITE).outcome, counters(mill, "ocr")) == ("completed", (3, 1, 4))
+            assert reconciling.reconcile(mill) == []
     finally:
         with owner.connect() as connection:
             connection.execute(text(f"DROP OWNED BY {role}"))

@@ -122,7 +122,7 @@ def test_no_spelling_of_an_inner_address_is_connected_to(trap: Canary, tmp_path:
         "http://a\r\nHost: b/",
         "dict://a/",
         "unix:/run/docker.sock",
-        "http://" + "a" * 3000,
+        "http://" + "a" * 5000,
     ],
 )
 def test_only_whole_web_addresses_are_fetched(url: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clerk import names
+from clerk import names, parts
 from clerk.config import Config
 from clerk.errors import Transient, Unreadable, Usage
 from clerk.fetchers import legistar, pages, registry, words
@@ -61,7 +61,7 @@ def test_an_unknown_label_is_answered_with_the_labels() -> None:
 
 def test_a_plugin_may_bring_a_source_or_take_the_place_of_one(client: Client) -> None:
     class Mine:
-        def __init__(self, extra: Any, client: Client) -> None: ...
+        def __init__(self, extra: Any, web: parts.Web) -> None: ...
         def find(self, wanted: Wanted) -> Iterator[Found]:
             return iter(())
 
@@ -143,7 +143,7 @@ def test_a_folder_in_any_order(client: Client, tmp_path: Path) -> None:
     assert found(source(client, "folder", path=str(tmp_path), pattern="**/*.pdf")) == [
         ("scan.pdf", "minutes", "Meeting", "2023-11-14"),
         ("Council/Agenda January 5, 2026.pdf", "agendas", "Council", "2026-01-05"),
-        ("Council/2026/minutes_02-03-2026.pdf", "minutes", "2026", "2026-02-03"),
+        ("Council/2026/minutes_02-03-2026.pdf", "minutes", "Council", "2026-02-03"),
     ]
     assert len(found(source(client, "folder", path=str(tmp_path), pattern="council/*"))) == 2
 

@@ -27,13 +27,17 @@ DEPLOY = """
 import sys
 from pathlib import Path
 from clerk.deploying import deployer
+from clerk.errors import Transient
 from clerk.parts import Publication
 target, source, version, times = sys.argv[1:]
 files = {path.name: path for path in Path(source).iterdir()}
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(int(times)):
-    deployer(target).deploy(Publication("alameda.ca", f"{version}-{number:06}", files))
+    try:
+        deployer(target).deploy(Publication("alameda.ca", f"{version}-{number:06}", files))
+    except Transient as error:  # what those that were killed had begun on the other machine still goes on there
+        print(error, file=sys.stderr)
 """
 
 COMPILE = """

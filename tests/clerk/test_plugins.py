@@ -12,7 +12,9 @@ import pytest
 
 from clerk import plugins
 from clerk.compiling import compile_site
+from clerk.config import Config
 from clerk.errors import ClerkError, Critical, Transient, Unreadable
+from clerk.fetchers.http import Client
 from clerk.parts import Known, Wanted
 from clerk.plugins import Plugins
 from clerk.storage import SiteFiles
@@ -148,8 +150,10 @@ def test_the_fetcher_in_the_docs(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(b"%PDF")
     rows = [f"minutes,City Council,2026-01-06,{tmp_path}/a.pdf", f"agendas,City Council,2019-01-06,{tmp_path}/b.pdf"]
     (tmp_path / "r.csv").write_text("\n".join(["kind,meeting,date,path", *rows]))
-    fetcher = made()
-    (found,) = fetcher.find(Wanted("a", {"register": str(tmp_path / "r.csv")}, since_year=2026))
+    extra = {"register": str(tmp_path / "r.csv")}
+    with Client(Config()) as web:
+        fetcher = made(extra, web)
+    (found,) = fetcher.find(Wanted("a", extra, since_year=2026))
     assert (found.kind, found.meeting, found.date) == ("minutes", "CityCouncil", "2026-01-06")
     fetched = fetcher.get(found, None, tmp_path)
     assert fetched.path is not None

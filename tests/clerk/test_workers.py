@@ -103,6 +103,28 @@ def test_cases_07_and_26_a_hundred_items_that_end_at_once_are_counted_and_handed
     assert lines(play.folder / "post_deploy") == [SITE]
 
 
+def test_a_worker_of_all_stages_takes_a_high_run_next_in_every_stage(mill: Mill, play: Play, tmp_path: Path) -> None:
+    """Whatever else is queued there, in the same stage or in others."""
+    others = [f"other{n}.ca" for n in range(4)]
+    for name in (SITE, *others):
+        play.site(name, minutes(3))
+    for name in others:
+        sites.create(mill, Description(name, name, "played"))
+    sites.enqueue(mill, others[:2])
+    drain(mill, slots=2, queues=["fetch"])
+    sites.enqueue(mill, others[2:])
+    sites.update(mill, SITE)
+    waiting = {job.queue for job in mill.jobs(state="queued") if job.subject != SITE}
+    assert waiting == {"fetch", "ocr"}
+    with worker(tmp_path / "log", slots=1):
+        ended(mill)
+        eventually(lambda: not sites.active(mill), "all end", within=A_BUSY_MACHINE)
+    began = sorted((job.started_at, job.id, job) for job in mill.jobs(limit=1000) if job.started_at is not None)
+    subjects = [job.subject for _, _, job in began if job.stage != "fetch" or job.subject not in others[:2]]
+    assert subjects.count(SITE) > 5
+    assert set(subjects[: subjects.count(SITE)]) == {SITE}
+
+
 @pytest.mark.alike
 def test_a_killed_worker_loses_nothing_and_what_it_had_done_is_adopted(
     mill: Mill, play: Play, tmp_path: Path, clerk_config: Config

@@ -10,36 +10,70 @@ from typing import Any, Final, Literal
 
 from clerk import pipeline
 from clerk.config import Config, load
-from clerk.db import migrations
+from clerk.db import migrations, older
 from clerk.errors import NoDatabase, Usage
 from clerk.names import STAGES
 from clerk.pipeline import critical_errors, failed_runs, silent_runs, site, storage
-from gristmill import GristmillError, Mill
+from gristmill import Invalid, Mill
+from gristmill.errors import DatabaseError, SchemaMismatch
 
 __all__ = ["critical_errors", "database", "failed_runs", "open_mill", "queues_of", "silent_runs", "site", "storage", "work"]
 
 tables: Final = migrations(load().database_url)  # for `gristmill -A clerk.app`
 
 
-def open_mill(config: Config, *, create: bool = False, **how: Any) -> Mill:
+def open_mill(config: Config, *, create: bool = False, importing: bool = False, **how: Any) -> Mill:
     """The database that the settings name. What runs on it reads its settings from the environment: its children must.
 
-    `create`: a new SQLite file is set up. A database that is out of reach or behind is `NoDatabase`.
+    `create`: a new SQLite file is set up. A database that is out of reach or behind is `NoDatabase`. Tables of an older
+    clerk where its views should be are refused, unless they are just being imported.
     """
     pipeline.configure(config)
     how.setdefault("delivery", "redis" if config.redis_url else "database")
     own = (site, migrations(config.database_url), failed_runs, silent_runs, critical_errors, storage)
     try:
-        return Mill.open(config.database_url, *own, create=create, redis_url=config.redis_url, **how)
-    except GristmillError as error:
-        raise NoDatabase(f"{str(error).partition('; run: ')[0]}; `clerk db upgrade` brings it up to date") from error
+        mill = Mill.open(config.database_url, *own, create=create, redis_url=config.redis_url, **how)
+    except SchemaMismatch as error:  # behind, and it says what to run; or ahead, and nothing that is run here helps
+        said, behind, _ = str(error).partition("; run: ")
+        raise NoDatabase(f"{said}; `clerk db upgrade` brings it up to date" if behind else said) from error
+    except DatabaseError as error:
+        raise NoDatabase(str(error)) from error
+    except Invalid as error:
+        raise Usage(str(error)) from error
+    if not importing:
+        _refuse_older(mill)
+    return mill
 
 
-def database(config: Config, *words: str) -> subprocess.CompletedProcess[str]:
-    """`upgrade`, `current`, `history`, `downgrade`, `grants ROLE`: the engine's command for its tables and clerk's."""
+def _refuse_older(mill: Mill) -> None:
+    """An import that was broken off after it had made clerk's tables leaves the older ones in place."""
+    try:
+        with mill.transaction() as connection:
+            older.refuse(connection)
+    except BaseException:
+        mill.close()
+        raise
+
+
+def database(config: Config, *words: str, application: str = __name__) -> subprocess.CompletedProcess[str]:
+    """`upgrade`, `current`, `history`, `downgrade`, `grants ROLE`: the engine's command for its tables and clerk's.
+
+    `upgrade` is refused where tables of an older clerk are in the way. Its views are new: what guards them, if there was
+    an import, is made again.
+    """
+    upgrades = words[:1] == ("upgrade",) and application == __name__
+    was_imported = False
+    if upgrades:
+        with older.looking(config.database_url) as connection:
+            older.refuse(connection)
+            was_imported = connection is not None and older.is_swallowing(connection)
     environ = {**os.environ, "GRISTMILL_DATABASE_URL": config.database_url, "DATABASE_URL": config.database_url}
-    command = [sys.executable, "-m", "gristmill", "-A", __name__, "db", *words]
-    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "gristmill", "-A", application, "db", *words]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    if was_imported and done.returncode == 0:
+        with open_mill(config) as mill, mill.transaction() as connection:
+            older.swallow(connection)
+    return done
 
 
 def queues_of(worker: str) -> list[str]:
@@ -58,7 +92,8 @@ def work(
     tickers: Sequence[Callable[[float], float]] = (),
     **settings: Any,
 ) -> None:
-    """A worker of this type in this process; `until` and settings are the engine's."""
+    """A worker of this type in this process; `until` and settings are the engine's. One of all stages serves them as one
+    line: a job of a high run is next, whichever stage it is of."""
     for queue in STAGES:
         mill.set_queue(queue, create=True)  # without extraction nothing else names its queue
-    mill.work(until, queues=queues_of(worker), slots=slots, tickers=tickers, **settings)
+    mill.work(until, queues=queues_of(worker), slots=slots, tickers=tickers, one_line=worker == "all", **settings)

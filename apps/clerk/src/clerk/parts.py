@@ -5,7 +5,7 @@ Each is looked up by its label, built in or from a plugin.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
@@ -68,6 +68,44 @@ class Fetcher(Protocol):
     def get(self, found: Found, known: Known | None, into: Path) -> Fetched:
         """Brings one document, into a file under the folder `into`; not, if the source says that it is what is known."""
         ...
+
+
+class Page(Protocol):
+    """A page of an index, all of it in memory."""
+
+    @property
+    def url(self) -> str: ...  # where it came from in the end
+
+    @property
+    def content_type(self) -> str: ...
+
+    @property
+    def charset(self) -> str | None: ...  # as its header says
+
+    @property
+    def data(self) -> bytes: ...
+
+    @property
+    def text(self) -> str: ...
+
+    def json(self) -> Any: ...
+
+
+class Web(Protocol):
+    """What a fetcher asks the web with: addresses, TLS, size, time, and how often a host is asked are seen to there."""
+
+    max_bytes: int  # of a document
+
+    def page(self, url: str, accept: str = ..., types: str = ...) -> Page:
+        """A page of an index; `types`: what its content type must match, if it has one."""
+        ...
+
+    def get(self, found: Found, known: Known | None, into: Path) -> Fetched:
+        """A document, as `Fetcher.get` promises it."""
+        ...
+
+
+FetcherClass = Callable[[Mapping[str, Any], Web], Fetcher]  # of the settings of a site; built in or of a plugin
 
 
 # ---- reading

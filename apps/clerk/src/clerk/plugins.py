@@ -11,7 +11,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from clerk.errors import ClerkError
-from clerk.parts import Extractor, Fetcher, OcrBackend
+from clerk.parts import Extractor, FetcherClass, OcrBackend
 
 if TYPE_CHECKING:
     import click
@@ -29,7 +29,6 @@ hookspec = pluggy.HookspecMarker("clerk")
 hookimpl = pluggy.HookimplMarker("clerk")
 
 GROUP = "clerk.plugins"
-FetcherClass = Callable[[], Fetcher]
 
 
 class Hooks:
@@ -37,7 +36,7 @@ class Hooks:
 
     @hookspec(firstresult=True)
     def fetcher_class(self, label: str) -> FetcherClass | None:
-        """What makes the fetcher with this label."""
+        """What makes the fetcher with this label, of a site's settings and of what it can ask the web with."""
 
     @hookspec(firstresult=True)
     def fetcher_extra(self, label: str) -> Mapping[str, Any] | None:

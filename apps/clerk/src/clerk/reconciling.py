@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import text
 
@@ -14,6 +16,10 @@ if TYPE_CHECKING:
     from gristmill import Mill
     from gristmill.model import Repair
 
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = 60.0  # of a command that comes again after 15 minutes
+_LONGEST_REST: Final = 1.0  # or looking at many runs would use up all of it
 _WAITING = text("SELECT subdomain, run_id FROM clerk_site WHERE current_stage = 'extraction' AND outcome IS NULL")
 
 
@@ -26,7 +32,33 @@ def reconcile(
         for _, run in late_extractions(mill, subdomain):
             skip_extraction(mill, run)
         sites.catch_up(mill)
+        if subdomain is None:
+            prune(mill)
     return found
+
+
+def prune(mill: Mill, patience: float = PATIENCE) -> None:
+    """Removes runs that are not kept any longer; what takes longer than `patience` (seconds) is left to the next time.
+
+    Only whose role may delete: that of a worker may not, and then the owner of the tables has to reconcile now and then.
+    """
+    if not _may_delete(mill):
+        return
+    pruner = mill.pruner()
+    end = time.monotonic() + patience
+    rest = pruner.tick(time.monotonic())
+    while not pruner.idle and time.monotonic() < end:
+        time.sleep(min(rest, _LONGEST_REST))
+        rest = pruner.tick(time.monotonic())
+    if pruner.record.runs:
+        log.info("removed %d runs that are not kept any longer, with %d jobs", pruner.record.runs, pruner.record.jobs)
+
+
+def _may_delete(mill: Mill) -> bool:
+    with mill.transaction() as connection:
+        if connection.dialect.name == "sqlite":
+            return True
+        return bool(connection.execute(text("SELECT has_table_privilege('gm_run', 'DELETE')")).scalar_one())
 
 
 def late_extractions(mill: Mill, subdomain: str | None = None) -> list[tuple[str, int]]:

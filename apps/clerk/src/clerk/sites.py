@@ -33,7 +33,7 @@ _DUE = text("""
         AND s.subdomain NOT IN :besides AND NOT EXISTS (
             SELECT 1 FROM gristmill_runs r WHERE r.pipeline = 'site' AND r.subject = s.subdomain
             AND r.state IN ('queued', 'in_progress'))
-    ORDER BY s.last_updated NULLS FIRST, s.subdomain LIMIT :most
+    ORDER BY s.last_updated NULLS FIRST, s.subdomain LIMIT 1
     """).bindparams(bindparam("cutoff", type_=Moment), bindparam("besides", expanding=True))  # fmt: skip
 _ACTIVE = text("""
     SELECT r.id, r.args, r.priority FROM gristmill_runs r WHERE r.pipeline = 'site' AND r.subject = :subdomain
@@ -211,31 +211,32 @@ def next_sites(mill: Mill, batch: int = 1, lookback_hours: float = 23) -> list[E
     """Starts the sites whose turn it is: never run, then those whose last run ended longest ago, none within the lookback.
 
     Who else does so at the same time chooses others: the ledger has one active run per site, and of two who start it
-    the second is refused, and takes the next one.
+    the second is refused, and takes the next one. Each is chosen and started in a transaction of its own: two who hold
+    sites and wait for those of the other would wait for ever.
     """
     cutoff = datetime.now(UTC) - timedelta(hours=lookback_hours)
     chosen: list[Enqueued] = []
     tried = {""}
-    with mill.transaction() as connection:
-        while len(chosen) < batch:
-            wanted = {"cutoff": cutoff, "besides": list(tried), "most": batch - len(chosen)}
-            due = connection.execute(_DUE, wanted).scalars().all()
-            if not due:
-                break
-            for subdomain in due:
-                tried.add(subdomain)
-                if (run := _start_idle(mill, connection, subdomain)) is not None:
-                    chosen.append(Enqueued(subdomain, run, "normal", created=True))
+    while len(chosen) < batch and (subdomain := _start_next(mill, cutoff, tried, chosen)) is not None:
+        tried.add(subdomain)
     return chosen
 
 
-def _start_idle(mill: Mill, connection: Connection, subdomain: str) -> int | None:
+def _start_next(mill: Mill, cutoff: datetime, tried: set[str], chosen: list[Enqueued]) -> str | None:
+    """The site whose turn it is, started unless somebody just did; None: it is nobody's turn."""
+    subdomain = ""
     try:
-        run = mill.start(PIPELINE, subdomain, args=Options().args(), if_active="refuse", connection=connection)
+        with mill.transaction() as connection:
+            found = connection.execute(_DUE, {"cutoff": cutoff, "besides": list(tried)}).scalar()
+            if found is None:
+                return None
+            subdomain = str(found)
+            run = mill.start(PIPELINE, subdomain, args=Options().args(), if_active="refuse", connection=connection)
+            terminal.started(connection, subdomain, run.id)
     except Refused:
-        return None
-    terminal.started(connection, subdomain, run.id)
-    return run.id
+        return subdomain
+    chosen.append(Enqueued(subdomain, run.id, "normal", created=True))
+    return subdomain
 
 
 def _ask(mill: Mill, connection: Connection, subdomain: str, options: Options, priority: Priority) -> Enqueued:
@@ -302,6 +303,14 @@ def _unfinished(mill: Mill, subdomain: str) -> int:
 
 
 def catch_up(mill: Mill) -> int:
-    """Brings the rows of sites in step with the ledger, where something else than the end of a job has moved that."""
+    """Brings the rows of sites in step with the ledger, where something else than the end of a job has moved that.
+
+    One at a time: who ends jobs may hold several sites, and could wait for one of ours while we wait for one of theirs.
+    """
     with mill.transaction() as connection:
-        return terminal.catch_up(connection)
+        differing = terminal.differing(connection)
+    moved = 0
+    for subdomain in differing:
+        with mill.transaction() as connection:
+            moved += terminal.catch_up(connection, subdomain)
+    return moved

@@ -37,7 +37,11 @@ ROWS: dict[str, dict[str, str]] = {
         "reload-workers": "services:reload_workers",
     },
     "Build one database of all sites.": {"build-full-db": "full:build_full_db"},
-    "Bring the database to the schema that this version needs.": {"db": "db:db"},
+    "Bring the database to this version.": {"db": "db:db"},
+    "Move from an older clerk, with its stuck sites.": {
+        "import-legacy": "moving:import_legacy",
+        "migrate-stuck-sites": "moving:migrate_stuck_sites",
+    },
 }
 
 

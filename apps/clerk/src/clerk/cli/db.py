@@ -20,9 +20,6 @@ def db() -> None:
 @pass_place
 def upgrade(place: Place) -> None:
     """Bring the database up to date; a new SQLite file is made."""
-    from clerk.commands import schema
-
-    schema.refuse_legacy(place.config)
     _pass_on(place, "upgrade")
 
 

@@ -123,7 +123,7 @@ def _check_parts(place: Place, scraper: str | None, backend: str | None) -> None
     if scraper is not None:
         from clerk.fetchers.registry import fetcher_class
 
-        fetcher_class(scraper, place.plugins.fetcher_class)  # type: ignore[arg-type]  # plugins are asked as the pipeline does
+        fetcher_class(scraper, place.plugins.fetcher_class)
     if backend is not None:
         from clerk.reading import backends
 

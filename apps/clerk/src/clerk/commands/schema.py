@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, create_engine, inspect
+from sqlalchemy import Connection, create_engine
 from sqlalchemy.engine import make_url
 
 from clerk.app import database
@@ -19,7 +19,6 @@ from clerk.storage import write
 if TYPE_CHECKING:
     from clerk.config import Config
 
-LEGACY: Final = ("sites", "site_progress", "job_tracking")  # tables of the older designs, views of this one
 _USAGE, _UNAVAILABLE = 64, 69  # exit codes of the engine's command
 _ENGINE = re.compile(r"gristmill -A clerk\.app (?:--database \S+ )?")
 
@@ -55,19 +54,6 @@ def moved(config: Config, *words: str) -> list[str]:
         named = "" if "clerk db upgrade" in why else "; `clerk db upgrade` once it is there"
         raise NoDatabase(f"{why}{named}")
     raise Usage(why) if done.returncode == _USAGE else ClerkError(why)
-
-
-def refuse_legacy(config: Config) -> None:
-    """Tables of an older design have the names of our views."""
-    url = make_url(config.database_url)
-    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
-        return
-    with _connected(config) as connection:
-        found = sorted(set(LEGACY) & set(inspect(connection).get_table_names()))
-    if found:
-        raise ClerkError(
-            f"this database has tables of an older design ({', '.join(found)}); `clerk import-legacy` takes them over"
-        )
 
 
 @contextmanager

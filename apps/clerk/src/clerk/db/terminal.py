@@ -6,6 +6,7 @@ or that the ledger has moved without ending a job. The texts are stored with the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -15,11 +16,12 @@ from clerk.db.tables import Moment
 from clerk.db.views import GATE, OUTCOME
 
 # The history: a run's row is there from its start, and gets its end.
-_HISTORY: Final = f"""
+_OF_RUN: Final = f"""
     INSERT INTO clerk_run (run_id, subdomain, started_at, finished_at, outcome, error)
     SELECT r.id, r.subject, r.created_at, r.finished_at, {OUTCOME}, substr(r.error, 1, 500)
     FROM (SELECT DISTINCT run_id FROM jobs) j JOIN gristmill_runs r ON r.id = j.run_id
-        JOIN clerk_site s ON s.subdomain = r.subject WHERE true
+        JOIN clerk_site s ON s.subdomain = r.subject WHERE true"""
+_HISTORY: Final = f"""{_OF_RUN}
     ON CONFLICT (run_id) DO UPDATE SET started_at = excluded.started_at, finished_at = excluded.finished_at,
         outcome = excluded.outcome, error = excluded.error"""
 
@@ -80,24 +82,37 @@ _STARTED = "SELECT CAST(:run AS bigint) AS run_id, CAST(:subdomain AS text) AS s
 _DIFFERING = """
     SELECT n.run_id, n.subdomain AS subject, :now AS finished_at
     FROM clerk_now n JOIN clerk_site s ON s.subdomain = n.subdomain
-    WHERE s.run_id IS DISTINCT FROM n.run_id OR s.current_stage IS DISTINCT FROM n.current_stage
-        OR s.outcome IS DISTINCT FROM n.outcome"""
+    WHERE (s.run_id IS DISTINCT FROM n.run_id OR s.current_stage IS DISTINCT FROM n.current_stage
+        OR s.outcome IS DISTINCT FROM n.outcome)"""
+
+# Who ends a job of a run takes this row first: who has it sees, with the next statement, all that others have done to the
+# run, and nobody does more.
+_HOLD: Final = f"{_OF_RUN} ON CONFLICT (run_id) DO UPDATE SET run_id = excluded.run_id"
 
 
 def started(connection: Connection, subdomain: str, run: int) -> None:
     """A run of this site was started in this transaction (or joined, or waits): its state says so at once."""
-    _moved(connection, _STARTED, subdomain=subdomain, run=run)
+    _moved(connection, _STARTED, (_HISTORY, _SITE), subdomain=subdomain, run=run)
 
 
-def catch_up(connection: Connection) -> int:
-    """Sites whose copy differs from the ledger, which something else than an ending job has moved; says how many."""
-    return _moved(connection, _DIFFERING)
+def differing(connection: Connection) -> list[str]:
+    """Sites whose copy differs from the ledger, which something else than an ending job has moved."""
+    found = text(f"SELECT subject FROM ({_DIFFERING}) AS d ORDER BY subject")
+    now = bindparam("now", type_=Moment)
+    return list(connection.execute(found.bindparams(now), {"now": datetime.now(UTC)}).scalars())
 
 
-def _moved(connection: Connection, what: str, **values: object) -> int:
+def catch_up(connection: Connection, subdomain: str | None = None) -> int:
+    """Brings such a site in step, if it still differs; None: all of them, where nobody else is at work. Says how many."""
+    one = {} if subdomain is None else {"subdomain": subdomain}
+    which = f"{_DIFFERING} AND s.subdomain = :subdomain" if one else _DIFFERING
+    return _moved(connection, which, (_HOLD, _HISTORY, _SITE), **one)
+
+
+def _moved(connection: Connection, what: str, statements: Iterable[str], **values: object) -> int:
     values["now"] = datetime.now(UTC)
     changed = 0
-    for statement in (_HISTORY, _SITE):
+    for statement in statements:
         sql = text(f"WITH jobs AS ({what}) {statement}").bindparams(bindparam("now", type_=Moment))
         changed = connection.execute(sql, values).rowcount
     return changed

@@ -35,7 +35,7 @@ _RSYNC = (
 )
 _COMMAND_SECONDS = 120
 _SSH_LOST = 255
-_RSYNC_LOST = {10, 12, 30, 35, _SSH_LOST}  # socket, stream, time-outs
+_RSYNC_LOST = {10, 12, 23, 24, 30, 35, _SSH_LOST}  # socket, stream, files that changed or went meanwhile, time-outs
 
 # $1 root, $2 versions of the site, $3 link. Says which version is published.
 _BEGIN = """set -eu

@@ -13,9 +13,8 @@ from typing import Any
 from clerk import names
 from clerk.errors import Unreadable
 from clerk.fetchers import dates, pages, selection, urls, words
-from clerk.fetchers.http import Client, Page
 from clerk.fetchers.options import Options
-from clerk.parts import Fetched, Found, Known, Wanted
+from clerk.parts import Fetched, Found, Known, Page, Wanted, Web
 
 _PDF = re.compile(r"\.pdf(?:$|[?&])", re.IGNORECASE)
 _ACCEPT = "application/rss+xml,application/atom+xml,application/feed+json,application/xml;q=0.9,*/*;q=0.5"
@@ -37,7 +36,7 @@ class Feed:
     """The date is the one in the title of an entry, or in the name of the file, else the day it was published. The meeting
     is what the title says besides, else its only category, else the title of the feed."""
 
-    def __init__(self, extra: Mapping[str, Any], client: Client) -> None:
+    def __init__(self, extra: Mapping[str, Any], client: Web) -> None:
         options = Options("feed", extra, ("url", "kind_pattern"))
         self._url = options.url("url")
         self._kinds = options.pattern("kind_pattern")

@@ -15,20 +15,20 @@ from typing import Any, BinaryIO
 from clerk import names
 from clerk.errors import Transient, Unreadable
 from clerk.fetchers import dates, selection, store, words
-from clerk.fetchers.http import Client
 from clerk.fetchers.options import Options
 from clerk.names import Kind
-from clerk.parts import Fetched, Found, Known, Wanted
+from clerk.parts import Fetched, Found, Known, Wanted, Web
 
 _KINDS: dict[str, Kind] = {"minutes": "minutes", "agendas": "agendas", "agenda": "agendas"}
 _log = logging.getLogger(__name__)
+_YEAR = re.compile(r"(?:18|19|20)[0-9]{2}")
 _CHUNK = 1 << 20
 
 
 class Folder:
     """`pattern` is compared with the path below the folder; its `*` also spans folders. No link leads out of it."""
 
-    def __init__(self, extra: Mapping[str, Any], client: Client) -> None:
+    def __init__(self, extra: Mapping[str, Any], client: Web) -> None:
         options = Options("folder", extra, ("path", "pattern"))
         self._root = Path(options.needed("path")).expanduser().resolve()
         pattern = (options.text("pattern") or "*.pdf").removeprefix("./").replace("**/", "*").lower()
@@ -82,7 +82,7 @@ class Folder:
         return known or words.kind_of((relative.stem, str(relative.parent)), None) or "minutes"
 
     def _meeting(self, relative: Path) -> str:
-        folders = [part for part in relative.parts[:-1] if part.lower() not in _KINDS]
+        folders = [part for part in relative.parts[:-1] if part.lower() not in _KINDS and not _YEAR.fullmatch(part)]
         return names.meeting(folders[-1] if folders else "")
 
     def get(self, found: Found, known: Known | None, into: Path) -> Fetched:

@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 from clerk import names
 from clerk.errors import Unreadable
 from clerk.fetchers import pages, selection, urls, words
-from clerk.fetchers.http import Client
 from clerk.fetchers.options import Options
-from clerk.parts import Fetched, Found, Known, Wanted
+from clerk.parts import Fetched, Found, Known, Wanted, Web
 
 _log = logging.getLogger(__name__)
 _PDF = re.compile(r"\.pdf(?:$|[?&])", re.IGNORECASE)
@@ -30,7 +29,7 @@ class HttpIndex:
     """Without `link_pattern`: links to PDFs on the same host. With one: every link whose URL it matches, on any host; a
     group of it named `meeting` names the meeting. Pages are only followed on the same host."""
 
-    def __init__(self, extra: Mapping[str, Any], client: Client) -> None:
+    def __init__(self, extra: Mapping[str, Any], client: Web) -> None:
         keys = ("url", "link_pattern", "kind_pattern", "date_pattern", "meeting", "depth")
         options = Options("http_index", extra, keys)
         self._url = options.url("url")

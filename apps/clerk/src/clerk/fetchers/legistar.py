@@ -11,10 +11,9 @@ from urllib.parse import quote, urlencode
 from clerk import config, names
 from clerk.errors import Unreadable
 from clerk.fetchers import dates, selection, urls
-from clerk.fetchers.http import Client
 from clerk.fetchers.options import Options
 from clerk.names import Kind
-from clerk.parts import Fetched, Found, Known, Wanted
+from clerk.parts import Fetched, Found, Known, Wanted, Web
 
 PAGE = 1_000  # events, the most that the API gives at once
 _BASE = "https://webapi.legistar.com/v1"
@@ -26,7 +25,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 class Legistar:
     """`client` is the name of the municipality there; `token_env` names the variable with its token, if it needs one."""
 
-    def __init__(self, extra: Mapping[str, Any], client: Client) -> None:
+    def __init__(self, extra: Mapping[str, Any], client: Web) -> None:
         options = Options("legistar", extra, ("client", "base_url", "token_env"))
         name = options.needed("client")
         if not _NAME.fullmatch(name) or name.strip(".") == "":

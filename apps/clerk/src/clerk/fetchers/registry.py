@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from clerk.errors import Usage
-from clerk.fetchers.http import Client
-from clerk.parts import Fetcher
+from clerk.parts import FetcherClass
 
-FetcherClass = Callable[[Mapping[str, Any], Client], Fetcher]
 BUILT_IN = {
     "folder": ("clerk.fetchers.folder", "Folder"),
     "http_index": ("clerk.fetchers.http_index", "HttpIndex"),

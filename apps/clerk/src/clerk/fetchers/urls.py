@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from clerk.errors import Unreadable
 
-LONGEST = 2_000
+LONGEST = 4_000  # signed addresses of stores are long
 _PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*")
 _V6 = re.compile(r"[0-9a-f:]+(\.\d{1,3}){0,3}")

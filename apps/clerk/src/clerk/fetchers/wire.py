@@ -6,6 +6,7 @@ passes through here. Imported late, since httpcore takes its time.
 
 from __future__ import annotations
 
+import functools
 import socket
 import ssl
 import threading
@@ -29,6 +30,7 @@ def look_up(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
+@functools.cache  # reading all of them takes a tenth of a second
 def tls() -> ssl.SSLContext:
     """The system's authorities, those of SSL_CERT_FILE, and Mozilla's for machines that have none."""
     context = ssl.create_default_context()

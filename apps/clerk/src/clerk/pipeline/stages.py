@@ -16,7 +16,7 @@ from clerk.db.views import GATE, PIPELINE
 from clerk.pipeline.outcomes import RETRIES
 from gristmill import Context, Pipeline, Retention
 
-KEPT_RUNS: Final = 30  # of each site; a failed one goes after FAILED_RETENTION_DAYS
+KEPT_RUNS: Final = 30  # of each site; of those that failed, all of the last FAILED_RETENTION_DAYS
 
 _settings = settings.load()  # children import this, too
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -43,10 +43,10 @@ def backend_label(work: Work, option: str | None) -> str:
 def source(work: Work) -> Iterator[Fetcher]:
     """Where the documents of a site come from."""
     from clerk.fetchers.http import Client
-    from clerk.fetchers.registry import FetcherClass, fetcher_class
+    from clerk.fetchers.registry import fetcher_class
 
     label = work.site.scraper
-    make = fetcher_class(label, cast("Callable[[str], FetcherClass | None]", hooks().fetcher_class))
+    make = fetcher_class(label, hooks().fetcher_class)
     with Client(work.config) as client:
         extra = {**hooks().fetcher_extra(label), **work.site.extra}
         yield make({key: value for key, value in extra.items() if key not in _OF_SITE}, client)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from clerk.db import older
+
 Moment = sa.Text | sa.DateTime
 
 revision = "0001"
@@ -13,6 +15,7 @@ down_revision = None
 
 def upgrade() -> None:
     moment = sa.Text() if op.get_bind().dialect.name == "sqlite" else sa.DateTime(timezone=True)
+    older.free_indexes(op.get_bind())
     _site(moment)
     _run(moment)
     _document(moment)
@@ -108,3 +111,4 @@ def downgrade() -> None:
     op.drop_table("clerk_document")
     op.drop_table("clerk_run")
     op.drop_table("clerk_site")
+    older.put_back(op.get_bind())

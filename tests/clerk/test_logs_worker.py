@@ -1,0 +1,74 @@
+"""What a real worker and the processes of its jobs leave in LOG_DIR, in Loki and on stderr."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clerk import sites
+from clerk.app import open_mill
+from clerk.config import Config
+from clerk.sites import Description
+from gristmill import Mill
+from tests.clerk.cli import Cli
+from tests.clerk.standins import stand_in
+from tests.clerk.test_logs import entries, sent
+from tests.clerk.test_pipeline import SITE
+from tests.clerk.test_whole import pdf
+
+FIELDS = ["timestamp", "level", "message", "subdomain", "run_id", "stage", "job_id"]
+SECRET = "hunter2secret"
+STAGES = ("fetch", "ocr", "compilation", "extraction", "deploy")
+
+pytestmark = pytest.mark.parametrize("clerk_url", ["sqlite"], indirect=True)
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], clerk_config: Config) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    return Cli(tmp_path, capsys)
+
+
+@pytest.fixture
+def mill(clerk_config: Config, tmp_path: Path) -> Iterator[Mill]:
+    source = tmp_path / "source"
+    for day in ("05", "06"):
+        pdf(source / "minutes" / "City Council" / f"2026-01-{day}.pdf", "zeppelin")
+    (source / "minutes" / "City Council" / "2026-01-07.pdf").write_bytes(b"%PDF-1.4 and then nothing")
+    with open_mill(clerk_config) as opened:
+        sites.create(opened, Description(SITE, "Oakfield", "folder", start_year=2026, extra={"path": str(source)}))
+        yield opened
+
+
+def milestones(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    ends = ("_started", "_completed", "_failed")
+    return [entry for entry in found if entry["message"].endswith(ends) and entry["job_id"] is not None]
+
+
+def test_each_job_leaves_its_milestones_as_lines_of_json(cli: Cli, mill: Mill, clerk_config: Config) -> None:
+    run = sites.update(mill, SITE).run
+    with stand_in() as loki:
+        done = cli.run("worker", "all", "-n", "2", "--burst", LOKI_URL=loki.url, DEPLOY_API_TOKEN=SECRET)
+        assert done.code == 0, done.err
+        found = entries(clerk_config.log_dir / "worker-all-1.log")
+        arrived = {(entry["timestamp"], entry["message"]) for entry in sent(loki)}
+    assert all(list(entry)[:7] == FIELDS for entry in found)
+    assert {(entry["timestamp"], entry["message"]) for entry in found} <= arrived
+    told = Counter(entry["message"] for entry in milestones(found))
+    assert told["ocr_started"] == 3
+    assert (told["ocr_completed"], told["ocr_failed"]) == (2, 1)
+    for stage in set(STAGES) - {"ocr"}:
+        assert (told[f"{stage}_started"], told[f"{stage}_completed"]) == (1, 1), told
+    assert told["coordinator_started"] == 1
+    jobs = {job.id: job for job in mill.jobs(limit=100)}
+    for entry in milestones(found):
+        assert (entry["subdomain"], entry["run_id"], entry["worker"]) == (SITE, run, "all-1")
+        assert entry["stage"] == jobs[entry["job_id"]].stage
+        assert entry["message"].endswith("_started") or entry["duration"] >= 0
+    [failed] = [entry for entry in milestones(found) if entry["message"] == "ocr_failed"]
+    assert (failed["level"], failed["job_id"]) == ("ERROR", mill.jobs(stage="ocr", state="failed")[0].id)
+    assert SECRET not in (clerk_config.log_dir / "worker-all-1.log").read_text() + done.err

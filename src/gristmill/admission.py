@@ -14,14 +14,13 @@ from typing import NamedTuple
 
 from gristmill.demand import NOTHING, Demand, Offer, class_of
 from gristmill.execution.room import ASYNC, SYNC, Room
-from gristmill.ledger.claim import Lane, Taken, Want, find_head
+from gristmill.ledger.claim import Head, Lane, Taken, Want, find_head
 from gristmill.ledger.store import Ledger
 
 _STALE = 1.0  # seconds after which the head of a line is looked at again
 
 Line = tuple[int, int]  # queue, pool
 Share = Callable[[int, Collection[int], int], Counter[int]]  # (place, queues, starts): whose turn the next starts are
-Head = tuple[int, int, int]  # priority, ready, id: who is in front has the lower one
 
 
 class _Blocked(NamedTuple):
@@ -35,8 +34,17 @@ class _Blocked(NamedTuple):
 class Admission:
     """One worker's view of the lines of jobs that ask for something."""
 
-    def __init__(self, ledger: Ledger, room: Room, labels: Collection[str], memory: int, run: int | None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        room: Room,
+        labels: Collection[str],
+        memory: int,
+        run: int | None,
+        one_line: bool = False,
+    ) -> None:
         self._ledger = ledger
+        self._one_line = one_line  # of all queues, not one of each
         self._room = room
         self._labels = frozenset(labels)
         self._memory = memory
@@ -95,8 +103,9 @@ class Admission:
         """What to claim; and how many children of each place that will take. `share`: whose turn it is."""
         self.grow = set()
         lines = [(queue, pool) for queue in queues for pool in self.heavy(queue)]
-        self._look_at(lines)
-        due = [line for line in lines if self._is_due(line)]
+        before = {queue: queues if self._one_line else [queue] for queue, _ in lines}
+        self._look_at(lines, before)
+        due = [line for line in lines if self._is_due(line, before[line[0]])]
         due.sort(key=self._head)
         if self._blocked is not None and self._blocked.line not in due:
             self._blocked = None
@@ -146,23 +155,23 @@ class Admission:
         # Who came later than one that waits may only take what that one leaves.
         return fits and plan.memory_since(first.since) + first.memory + demand.memory <= self._memory
 
-    def _is_due(self, line: Line) -> bool:
-        """Is its first job before all of its queue that ask for less?"""
+    def _is_due(self, line: Line, queues: Iterable[int]) -> bool:
+        """Is its first job before all of these queues that ask for less?"""
         head = self._heads[line][0]
         if head is None:
             return False
-        queue, pool = line
-        others = [self._heads[queue, light][0] for light in self._light[pool % 2]]
+        others = [self._heads[queue, light][0] for queue in queues for light in self._light[line[1] % 2]]
         return all(other is None or head < other for other in others)
 
     def _head(self, line: Line) -> Head:
         head = self._heads[line][0]
-        return (0, 0, 0) if head is None else head
+        return Head(0, 0, 0) if head is None else head
 
-    def _look_at(self, lines: Iterable[Line]) -> None:
+    def _look_at(self, lines: Iterable[Line], before: Mapping[int, Iterable[int]]) -> None:
         """Reads who is first in lines that were not looked at lately, and in those of jobs that take just a slot."""
         now = time.monotonic()
-        wanted = {*lines, *((queue, light) for queue, pool in lines for light in self._light[pool % 2])}
+        light = {(other, pool) for queue, heavy in lines for other in before[queue] for pool in self._light[heavy % 2]}
+        wanted = {*lines, *light}
         stale = [line for line in wanted if now - self._heads.get(line, (None, -_STALE))[1] >= _STALE]
         if stale:
             with self._ledger.reading() as tx:
@@ -178,6 +187,9 @@ class Admission:
     def took(self, taken: Taken, wants: Iterable[Want]) -> None:
         """Remembers what a claim showed."""
         got = Counter((job.kind.queue_id, job.kind.pool) for job in taken.jobs if job.kind.pool > ASYNC)
+        if self._one_line:  # who stands in front of all must not be taken for who stood there
+            for kind in taken.kinds:
+                self._heads.pop((kind.queue_id, kind.pool), None)
         for want in wants:
             (lane,) = want.lanes
             line = (lane.queue_id, lane.pool)
@@ -193,7 +205,7 @@ class _Plan:
 
     def __init__(self, room: Room, demand: Callable[[int], Demand]) -> None:
         self._room = room
-        children = [child for child in room.children if child.heavy or child.limited]
+        children = [child for child in room.children if child.heavy or child.bounded]
         held = [(child.place, *held) for child in children for held in child.held.values()]
         running = [(place, demand(job.kind.pool), given) for place, job, _, given in held]
         self._running = [(place, demand, given) for place, demand, given in running if demand.heavy]

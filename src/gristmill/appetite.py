@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 from gristmill.admission import Admission
 from gristmill.delivery.offers import Offers
@@ -18,8 +19,17 @@ from gristmill.priority import Priority
 from gristmill.settings import WorkerSettings
 
 _RESCAN = 1.0  # seconds between looks at a whole lane, dead index entries included
-_FLOOR_EVERY = 0.05
+_FLOOR_EVERY, _FLOOR_AFTER = 0.05, 200  # seconds and claimed jobs before it is worth looking how far a lane was cleared
 _QUEUE_OF = attrgetter("kind.queue_id")
+
+
+class _Floor(NamedTuple):
+    """Where to look at a lane from, when that was found, after how many claimed jobs, and when it was 0."""
+
+    ready: int
+    moved: float
+    taken: int
+    reset: float
 
 
 class Appetite:
@@ -30,18 +40,22 @@ class Appetite:
     ) -> None:
         self._ledger = ledger
         self._room = room
-        self.admission = Admission(ledger, room, settings.labels, settings.jobs_mib, run)
+        self.admission = Admission(ledger, room, settings.labels, settings.jobs_mib, run, settings.one_line)
         self._own = settings.slots_of()
         self._strict = settings.strict
+        self._one_line = settings.one_line
+        self._by_weight = not settings.strict and not settings.one_line
         self._slots = settings.slots
         self._only = tuple(only)
         self._run = run  # jobs of others are left alone
         self.queues: list[QueueRow] = []
+        self._limited: set[int] = set()  # those that have a limit
         self.look = {SYNC, ASYNC}  # places that there may be ready jobs for which were not seen yet
         self._heavy: list[Want] = []  # what of the last claim was for jobs that take more than a slot
         self._turns_of: Counter[tuple[int, int]] = Counter()  # claims of a queue and kind of child that brought something
         self._shares = Shares()
-        self._floors: dict[tuple[int, int, int], tuple[int, float, float]] = {}  # lane: (floor, moved, reset)
+        self._floors: dict[tuple[int, int, int], _Floor] = {}
+        self._taken = 0  # jobs claimed so far
         self._empty: set[tuple[int, int, int | None]] = set()  # lanes that had nothing, since the last reason to look
         self._gave: set[tuple[int, int]] = set()  # (queue, pool) that had more than was taken when last asked
         self.offers = Offers(ledger)
@@ -53,6 +67,7 @@ class Appetite:
 
     def see(self, queues: Iterable[QueueRow]) -> None:
         self.queues = [queue for queue in queues if not self._only or queue.name in self._only]
+        self._limited = {queue.id for queue in self.queues if queue.limit_id is not None}
         if self._own:
             self._room.own = {queue.id: self._own[queue.name] for queue in self.queues if queue.name in self._own}
 
@@ -83,7 +98,7 @@ class Appetite:
         wants, room, taken = self._wants_heavy() if self.admission.classes else ([], {}, {})
         for place in sorted(self.look):
             idle = max(0, self._room.idle(place) - taken.get(place, 0))
-            spare = self._room.spare_seconds(place) if place != ASYNC and not self._strict else 0.0
+            spare = self._room.spare_seconds(place) if place != ASYNC and self._by_weight else 0.0
             if not idle and not spare:
                 if place == ASYNC and self._room.has_async is False:
                     self.look.discard(place)
@@ -91,6 +106,10 @@ class Appetite:
             lanes = {queue: found for queue in self.open_at(place) if (found := self._lanes(queue, place, now))}
             if not lanes:
                 self.look.discard(place)
+                continue
+            if self._one_line:
+                room[place] = idle
+                wants += _one_line(place, idle, lanes.values())
                 continue
             shares = {} if self._strict else self._share_out(lanes, place, idle, spare)
             # While jobs are taken in advance, one look at queues that had nothing lately; their shares are not known yet.
@@ -125,6 +144,8 @@ class Appetite:
     def _turns(self, place: int, heavy: Collection[int], starts: int) -> Counter[int]:
         """Whose turn the next starts at a place are: of queues with jobs that take more than a slot, and with others."""
         others = {queue for queue in self.open_at(place) if self._may_have(queue, place)}
+        if self._one_line:
+            return Counter(heavy)  # one: who is behind it may have to wait for others
         if self._strict:
             ranked = self._in_order({*heavy, *others})
             first = next((n for n, queue in enumerate(ranked) if queue in others), len(ranked))
@@ -150,20 +171,23 @@ class Appetite:
                 room[place] = max(room.get(place, 0), idle)
                 wants.append(Want(place, len(lane.jobs), (lane,)))
 
-    def be_fed(self, bell: Bell, resting: bool) -> bool:
-        """Looks up what was offered by name, by a bell that can do so; says whether a child is missing for it."""
+    def be_fed(self, bell: Bell, resting: bool) -> set[int]:
+        """Looks up what was offered by name, by a bell that can do so; says at which places a child is missing for it."""
         if not bell.feeds:
             if self.fed:
-                self.stop_being_fed()
+                bell.done(self.stop_being_fed())
                 self.look_again()
-            return False
+            return set()
         self.fed = True
         if resting:
-            self.offers.drop()
+            bell.done(self.offers.drop())
         if self.offers.look_up(bell, self._room.in_hand):
             self._lately = {self._room.place(lane.queue_id, lane.pool) for lane in self.offers.lanes}
         bell.want(0 if resting else self.could_take())
-        return bool(self.offers.lanes) and not any(map(self._room.idle, self._lately)) and not self._room.starting
+        if self._room.starting:
+            return set()
+        offered = {self._room.place(lane.queue_id, lane.pool) for lane in self.offers.lanes}
+        return {place for place in offered - {ASYNC} if not self._room.idle(place)}
 
     def was_fed(self, bell: Bell, ended: Iterable[int], taken: Taken | None, resting: bool) -> None:
         """Tells the bell what became of its offers, and how many more there may be."""
@@ -172,9 +196,10 @@ class Appetite:
             self.offers.claimed(taken, bell)
         bell.want(0 if resting else self.could_take())
 
-    def stop_being_fed(self) -> None:
+    def stop_being_fed(self) -> list[int]:
+        """Says which offers are dropped."""
         self.fed = False
-        self.offers.drop()
+        return self.offers.drop()
 
     def could_take(self) -> int:
         """How many more jobs may be offered here: one for each child that could be on it, and never many at once.
@@ -184,7 +209,8 @@ class Appetite:
         """
         places = self._lately or self.places()
         free = sum(self._room.idle(ASYNC) if place == ASYNC else self._room.vacant(place) for place in places)
-        return max(0, min(free, self._slots) - len(self.offers))
+        most = self._slots + sum(self._own.values())
+        return max(0, min(free, most) - len(self.offers))
 
     def _in_order(self, queues: Iterable[int]) -> list[int]:
         """Strictly: as given, else by weight. Otherwise the order does not matter."""
@@ -197,8 +223,8 @@ class Appetite:
     def _share_out(self, queues: Collection[int], place: int, idle: int, spare: float) -> dict[int, int]:
         """How many starts each queue gets: one per idle slot in all, and more where jobs are known to be short."""
         weights = {queue.id: queue.weight for queue in self.queues if queue.id in queues}
-        limited = {queue.id for queue in self.queues if queue.limit_id is not None}  # what is taken in advance would count
-        trusted = {queue: 0 if queue in limited else self._room.trusted(queue) for queue in weights}
+        # What is taken in advance would count for a limit.
+        trusted = {queue: 0 if queue in self._limited else self._room.trusted(queue) for queue in weights}
         most = max([idle, *trusted.values()]) if spare else idle
         if len(weights) == 1:
             (queue,) = weights
@@ -217,9 +243,9 @@ class Appetite:
     def _lanes(self, queue: int, place: int, now: float) -> tuple[Lane, ...]:
         """The lines of a queue that may hold something."""
         pools = self.admission.light(place)
-        if self.fed and not self._net:
+        if self.fed and not self._net and queue not in self._limited:
             pools = tuple(pool for pool in pools if pool not in BY_NAME)  # those are offered
-        if len(pools) != 1:
+        if len(pools) != 1 or self._one_line:
             return self._mixed(queue, pools, now) if pools else ()
         (pool,) = pools
         lanes = [Lane(queue, pool, run=self._run)]
@@ -244,14 +270,15 @@ class Appetite:
 
     def _floor(self, key: tuple[int, int, int], now: float) -> int:
         """PostgreSQL keeps entries of claimed rows in the index for a while: under load, look from behind them."""
-        floor, moved, reset = self._floors.get(key, (0, now, now))
-        if now - reset > _RESCAN:
-            floor, moved, reset = 0, now, now
-        elif now - moved > _FLOOR_EVERY:
+        lowest = _Floor(0, now, self._taken, now)
+        floor = self._floors.get(key, lowest)
+        if now - floor.reset > _RESCAN:
+            floor = lowest
+        elif now - floor.moved > _FLOOR_EVERY and self._taken - floor.taken > _FLOOR_AFTER:
             with self._ledger.reading() as tx:
-                floor, moved = find_floor(tx, Lane(*key, floor)), now
-        self._floors[key] = (floor, moved, reset)
-        return floor
+                floor = _Floor(find_floor(tx, Lane(*key, floor.ready)), now, self._taken, floor.reset)
+        self._floors[key] = floor
+        return floor.ready
 
     # ---- what came of it
 
@@ -261,6 +288,7 @@ class Appetite:
             self.admission.took(taken, self._heavy)
             self._turns_of.update({(kind.queue_id, kind.pool % 2) for kind in taken.kinds})
         self._net = False
+        self._taken += len(taken.jobs)
         empty = [lane for lane in taken.empty if not lane.jobs] if self.fed else taken.empty
         self._empty.update(lane[:3] for lane in empty)
         gave = {(kind.queue_id, kind.pool) for kind in taken.kinds if not self.admission.demand(kind.pool).heavy}
@@ -268,7 +296,7 @@ class Appetite:
         self._gave = (self._gave | gave) - dry
         more = {self._room.place(*line) for line in gave - dry} if self._own else {pool % 2 for _, pool in gave - dry}
         self.look -= room.keys() - more
-        if not self._strict:
+        if self._by_weight:
             # Only queues that had work: the others get no credit for their idleness.
             busy = {queue for queue, _ in self._gave | gave} | {kind.queue_id for kind in taken.kinds}
             weights = {queue.id: queue.weight for queue in self.queues if queue.id in busy}
@@ -278,7 +306,7 @@ class Appetite:
 
     def took_back(self, returned: Mapping[int, int]) -> None:
         """Jobs that were counted as starts of their queue, and were not."""
-        if returned and not self._strict:
+        if returned and self._by_weight:
             self._shares.refund({queue.id: queue.weight for queue in self.queues}, returned)
 
     @staticmethod
@@ -291,7 +319,7 @@ class Appetite:
 
         By weight, not by how many there are: what a queue gave beyond its share, since another ran dry, comes last.
         """
-        if self._strict or len({kind.queue_id for kind in kinds}) < 2:
+        if not self._by_weight or len({kind.queue_id for kind in kinds}) < 2:
             return jobs
         by_queue: dict[int, list[Claimed]] = {}
         for job in jobs:
@@ -299,3 +327,11 @@ class Appetite:
         weights = {queue.id: queue.weight for queue in self.queues}
         ranked = [(n / weights[queue], job.id, job) for queue, group in by_queue.items() for n, job in enumerate(group)]
         return [job for _, _, job in sorted(ranked)]
+
+
+def _one_line(place: int, most: int, of_queues: Iterable[Sequence[Lane]]) -> list[Want]:
+    """All queues as one: those of a higher priority first, whichever queue they are in."""
+    levels: dict[int, list[Lane]] = {}
+    for lane in (lane for lanes in of_queues for lane in lanes):
+        levels.setdefault(lane.priority or 0, []).append(lane)
+    return [Want(place, most, tuple(levels[level]), merged=True) for level in sorted(levels)]

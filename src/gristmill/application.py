@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, did_you_mean, quoted
 
 if TYPE_CHECKING:
     from sqlalchemy import MetaData
@@ -38,14 +38,14 @@ class Migrations:
                 " at most 40, and must not begin with 'gm_' or 'gristmill'"
             )
         if not isinstance(folder, Path | str):
-            raise Invalid(f"migrations {name!r}: give the folder of the revisions, not {folder!r}")
+            raise Invalid(f"migrations {name!r}: give the folder of the revisions, not {quoted(folder)}")
         self.name = name
         self.folder = Path(folder).absolute()
         self.metadata = metadata
         self.views = dict(views or {})
         for view, query in self.views.items():
             if not _OWN.fullmatch(view) or not isinstance(query, str):
-                raise Invalid(f"migrations {name!r}: views are queries by name, not {view!r}: {query!r:.60}")
+                raise Invalid(f"migrations {name!r}: views are queries by name, not {quoted(view)}: {query!r:.60}")
 
     def __repr__(self) -> str:
         return f"<migrations {self.name!r}>"
@@ -128,11 +128,11 @@ class Check:
 
     def __init__(self, fn: Callable[..., Any], name: str | None = None) -> None:
         if not callable(fn) or inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
-            raise Invalid(f"a check is a plain function of a context, not {fn!r}")
+            raise Invalid(f"a check is a plain function of a context, not {quoted(fn)}")
         self.fn = fn
         self.name = name or str(getattr(fn, "__name__", ""))
         if not _CHECK.fullmatch(self.name):
-            raise Invalid(f"a check's name is letters, digits, '_' and '-', not {self.name!r}")
+            raise Invalid(f"a check's name is letters, digits, '_' and '-', not {quoted(self.name)}")
         self.__module__ = fn.__module__
         self.__doc__ = fn.__doc__
 

@@ -164,7 +164,7 @@ class Parameters:
     def refuse_unknown(self, names: Iterable[str]) -> None:
         for name in names:
             if not isinstance(name, str):
-                raise Invalid(f"{self.where}: argument names are text, not {name!r}")
+                raise Invalid(f"{self.where}: argument names are text, not {quoted(name)}")
             if name not in self.by_name and not self.takes_any:
                 raise Invalid(f"{self.where} takes no argument {name!r}{did_you_mean(name, self.by_name)}")
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gristmill.clock import SECOND, from_datetime
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, did_you_mean, quoted
 
 OFF = "off"
 _ALIASES = {
@@ -61,7 +61,7 @@ class Cron:
 
     def __init__(self, text: str, tz: str = "UTC") -> None:
         if not isinstance(text, str) or not text.strip():
-            raise Invalid(f"cron is text like '0 3 * * *' (minute, hour, day, month, weekday), or 'off', not {text!r}")
+            raise Invalid(f"cron is text like '0 3 * * *' (minute, hour, day, month, weekday), or 'off', not {quoted(text)}")
         self.text = text.strip()
         self.tz = tz
         self.zone = zone(tz)

@@ -77,7 +77,14 @@ def least_lacking(offers: Iterable[Offer], demand: Demand) -> list[str] | None:
 def all_of(demand: Demand, lacks: Sequence[str]) -> str:
     """What is needed; and, where that is several things, what is missing where least is."""
     needs = demand.words()
-    return lacks[0] if len(needs) == 1 else f"all of {', '.join(needs)}; one lacks only {', '.join(lacks)}"
+    return lacks[0] if len(needs) == 1 else f"all of {', '.join(needs)}; the nearest lacks {', '.join(lacks)}"
+
+
+def options(demand: Demand) -> tuple[str, ...]:
+    """For the command that starts a worker which could run such jobs."""
+    labels = [word for label in demand.labels for word in ("--label", label)]
+    slots = ["-n", str(demand.cpu)] if demand.cpu > 1 else []
+    return (*labels, *slots, *(["--memory", f"{demand.memory}MB"] if demand.memory else []))
 
 
 def pool_of(number: int, is_async: bool = False) -> int:
@@ -98,7 +105,7 @@ def size(text: object, where: str) -> int:
     match = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
     mib = int(float(match[1]) * _UNITS[match[2].upper()]) if match else 0
     if not 0 < mib < 1 << 30:
-        raise Invalid(f"{where} wants a size such as 512MB or 2GB, not {text!r}")
+        raise Invalid(f"{where} wants a size such as 512MB or 2GB, not {quoted(text)}")
     return mib
 
 
@@ -116,10 +123,10 @@ def labels_of(given: Labels, where: str) -> tuple[str, ...]:
 def demands(needs: Labels, cpu: int, memory: Memory, where: str) -> tuple[Demand, ...]:
     """What a task declares: one demand, or several that differ in memory, from small to big."""
     if isinstance(cpu, bool) or not isinstance(cpu, int) or not 1 <= cpu <= _MOST_CPU:
-        raise Invalid(f"{where}: cpu=… wants a whole number from 1 to {_MOST_CPU}, not {cpu!r}")
+        raise Invalid(f"{where}: cpu=… wants a whole number from 1 to {_MOST_CPU}, not {quoted(cpu)}")
     steps = [memory] if isinstance(memory, str) or memory is None else list(memory)
     sizes = [0 if step is None and memory is None else size(step, f"{where}: memory=…") for step in steps]
     if not sizes or sizes != sorted(set(sizes)):
-        raise Invalid(f"{where}: memory=… wants a size, or several from small to big, not {memory!r}")
+        raise Invalid(f"{where}: memory=… wants a size, or several from small to big, not {quoted(memory)}")
     labels = labels_of(needs, f"{where}, needs=…")
     return tuple(Demand(labels, cpu, mib) for mib in sizes)

@@ -19,7 +19,7 @@ from gristmill.clock import SECOND
 from gristmill.demand import Demand
 from gristmill.errors import DatabaseError, NotFound
 from gristmill.identity import gone, host, near
-from gristmill.ledger import again, bulk, chores, limits, names, parts, queues, remove, stop, workers
+from gristmill.ledger import again, bulk, chores, limiting, limits, names, parts, queues, remove, stop, workers
 from gristmill.ledger.duties import Duties, duties
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.sql import Sql
@@ -34,6 +34,8 @@ _TICK_AGAIN = 2.0  # seconds after the database refused something
 _ABANDONED = 5 * SECOND  # what somebody began on many jobs goes on here if nothing has happened to it for so long
 _LOOKED_AFTER_BY = 2  # workers on the same host that see at once when one is gone
 _AT_MOST = 0.5  # seconds of a worker's turn for the work of others
+_SOON = 0.05  # seconds between two looks, however often the bell rings: every retry rings it
+_LOOK_AT_KEYS = 0.1  # seconds for the keys of limits, which may be many; the next look goes on where this one ended
 _READY = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND pool {in pools} LIMIT 1")
 _LEFT = Sql(
     "SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool {in pools}"
@@ -80,46 +82,66 @@ class Housekeeping:
         self.stopping: set[int] = set()
         self.strays_possible = True
         self.limits_at = math.inf  # when a limit lets something go on by itself
+        self.soonest = 0.0  # when it is worth while to look again, if the bell says so
+        self._limited: set[int] = set()  # queues that have a limit, as far as it was seen
+        self._last_key = 0  # of those for whose limit jobs wait, and which were looked at
         self._swept: dict[int, float] = {}
+        self._sweeps: dict[int, Iterator[None]] = {}  # of runs with so many jobs that their sweep goes on from turn to turn
         self._taken_over: set[int] = set()
         self._strays_at = 0.0
 
     def tick(self, now: float, worker: int, held: Callable[[], set[int]], running: Collection[int], known: int = 0) -> Seen:
         """`held`: all jobs in this worker's hands; `running`: those that have been there for a while; `known`: the last
         class that it knows."""
+        self.soonest = now + _SOON
         found = self.ledger.glance(duties, known, _ABANDONED)
         all_queues = self.ledger.glance(queues.all_queues)
         to_cancel = self.ledger.glance(workers.asked_to_stop, worker, running) if running else []
         due, classes = found.due, self.ledger.glance(names.classes, known) if found.classes else {}
-        while due is not None and due <= 0 and self.ledger.do(queues.promote):
+        until = time.monotonic() + _AT_MOST
+        while due is not None and due <= 0 and time.monotonic() < until and self.ledger.do(queues.promote):
             with self.ledger.reading() as tx:
                 due = queues.next_due(tx)
+        self._see_limits(all_queues)
         if found.limits:
-            self.limits_in(now, go_on_within_limits(self.ledger, everything=True))
+            until = time.monotonic() + _LOOK_AT_KEYS
+            self._last_key = go_on_where_forgotten(self.ledger, self._last_key, until)
+            self.limits_in(now, go_on_within_limits(self.ledger))
         if self._only_run is not None:
             prefer_run(self.ledger, self._only_run)
         for number in self.ledger.glance(workers.expired) if found.expired else ():
             self._rescue(number, gone=False)
         self._look_after_next(worker)
-        self._sweep(now, found)
+        until = time.monotonic() + _AT_MOST
+        self._sweep(now, found, until)
         for run in self.ledger.glance(chores.pending) if found.unfinished else ():
-            carry_on(self.ledger, run)
+            carry_on(self.ledger, run, until)
         orders = self.ledger.glance(bulk.left_alone, _ABANDONED) if found.orders else ()
         self._go_on({*orders, *self._taken_over}, found.removals)
         if self.strays_possible or now >= self._strays_at:
             self._release_strays(worker, held(), now)
         return Seen(all_queues, to_cancel, due, classes)
 
-    def _sweep(self, now: float, found: Duties) -> None:
+    def _see_limits(self, all_queues: Sequence[QueueRow]) -> None:
+        """A queue has a limit that it had not: what this worker took of it meanwhile, perhaps nobody has counted."""
+        limited = {queue.id for queue in all_queues if queue.limit_id is not None}
+        if limited - self._limited:
+            self.ledger.do(limiting.count_running)
+        self._limited = limited
+
+    def _sweep(self, now: float, found: Duties, until: float) -> None:
         """What is left of runs that are being stopped, and of jobs that end with their parts."""
         self.stopping = set(self.ledger.glance(stop.stopping_runs)) if found.stopping else set()
         for run in sorted(self.stopping):
-            if now >= self._swept.get(run, 0.0):
-                sweep_run(self.ledger, run)
-                self._swept[run] = now + _SWEEP_AGAIN
+            if run in self._sweeps or now >= self._swept.get(run, 0.0):
+                sweep = self._sweeps.setdefault(run, sweeping(self.ledger, run))
+                if _exhausted(sweep, until):
+                    del self._sweeps[run]
+                    self._swept[run] = now + _SWEEP_AGAIN
         self._swept = {run: at for run, at in self._swept.items() if run in self.stopping}
+        self._sweeps = {run: sweep for run, sweep in self._sweeps.items() if run in self.stopping}
         for job in self.ledger.glance(parts.ending) if found.ending else ():
-            sweep_parts(self.ledger, job)
+            sweep_parts(self.ledger, job, until)
 
     def _look_after_next(self, worker: int) -> None:
         """Rescues from the workers on this host that come next in a ring, until two of them are there: so all are looked
@@ -269,28 +291,41 @@ def beside(*loops: Callable[[threading.Event], None]) -> Iterator[None]:
             thread.join(5)
 
 
-def carry_on(ledger: Ledger, run: int) -> None:
+def _exhausted(steps: Iterator[None], until: float) -> bool:
+    """Takes at least one of these steps, and more until it is time; says whether there are no more."""
+    return all(time.monotonic() < until for _ in steps)
+
+
+def carry_on(ledger: Ledger, run: int, until: float = math.inf) -> None:
     """Does what a retry, or the start of a part run, has left to do, in batches of one transaction each."""
-    while ledger.do(again.carry_on, run):
+    while ledger.do(again.carry_on, run) and time.monotonic() < until:
         pass
 
 
 def sweep_run(ledger: Ledger, run: int) -> None:
-    """Ends the queued jobs of a stopped run, in batches of one transaction each; parts before what they are parts of."""
+    """Ends the queued jobs of a stopped run."""
+    for _ in sweeping(ledger, run):
+        pass
+
+
+def sweeping(ledger: Ledger, run: int) -> Iterator[None]:
+    """The same in steps of one transaction each; parts before what they are parts of."""
     with ledger.reading() as tx:
         stages = stop.stages_to_sweep(tx, run)
         with_parts = parts.parents_in(tx, run)
     for job in with_parts:
-        sweep_parts(ledger, job)
+        while ledger.do(parts.sweep, job):
+            yield
     for stage in stages:
         key: str | None = ""
         while key is not None:
             key = ledger.do(stop.sweep, run, stage, key)
+            yield
 
 
-def sweep_parts(ledger: Ledger, job: int) -> None:
+def sweep_parts(ledger: Ledger, job: int, until: float = math.inf) -> None:
     """Ends the queued parts of a job that ends, or whose run does."""
-    while ledger.do(parts.sweep, job):
+    while ledger.do(parts.sweep, job) and time.monotonic() < until:
         pass
 
 
@@ -342,11 +377,23 @@ def prefer_run(ledger: Ledger, run: int) -> None:
         ledger.do(limits.prefer, run)
 
 
+def go_on_where_forgotten(ledger: Ledger, after: int = 0, until: float = math.inf) -> int:
+    """Lets jobs go on that wait for a limit though they need not, key by key; says where to go on (0: from the start)."""
+    while True:
+        with ledger.reading() as tx:
+            ids, after = limits.to_promote(tx, after)
+        if ids:
+            ledger.do(limits.promote, ids, wait=False)
+        if not after or time.monotonic() > until:
+            return after
+
+
 def go_on_within_limits(ledger: Ledger, everything: bool = False) -> int | None:
     """Lets jobs go on whose limit is due; with `everything`, also where it was forgotten. Says when the next is due."""
+    if everything:
+        go_on_where_forgotten(ledger)
     with ledger.reading() as tx:
         ids, due = limits.due(tx)
-        ids += limits.to_promote(tx) if everything else []
     if ids:
         ledger.do(limits.promote, ids, wait=False)
         with ledger.reading() as tx:

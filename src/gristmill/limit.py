@@ -15,7 +15,7 @@ import orjson
 
 from gristmill.binding import check_key
 from gristmill.clock import SECOND
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, did_you_mean, quoted
 from gristmill.settings import NAME_LIMIT
 
 OF_QUEUES = "queue"  # the name of the limits that queues have; their keys are the queues' names
@@ -65,7 +65,7 @@ def check_numbers(given: Mapping[str, Any], where: str) -> dict[str, Any]:
         right = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
         if not right or not (1 if whole else 0.001) <= value <= 1e9:
             kind = "a whole number from 1 on" if whole else "a number from 0.001 on"
-            raise Invalid(f"{where}: {name} must be {kind}, not {value!r}")
+            raise Invalid(f"{where}: {name} must be {kind}, not {quoted(value)}")
     return dict(given)
 
 
@@ -106,7 +106,9 @@ class Limit:
         if isinstance(per, str):
             return (per,)
         if not callable(per) or inspect.iscoroutinefunction(per):
-            raise Invalid(f"limit {self.name!r}: per=… wants the name of an argument, or a plain function, not {per!r}")
+            raise Invalid(
+                f"limit {self.name!r}: per=… wants the name of an argument, or a plain function, not {quoted(per)}"
+            )
         parameters = inspect.signature(per).parameters.values()
         if any(p.kind is p.VAR_KEYWORD for p in parameters):
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gristmill.errors import Invalid
+from gristmill.errors import Invalid, quoted
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Need:
         if value is None:
             return cls()
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            raise Invalid(f"{where}: need must be a count (2) or a share (0.5), not {value!r}")
+            raise Invalid(f"{where}: need must be a count (2) or a share (0.5), not {quoted(value)}")
         if isinstance(value, int):
             return cls(count=value)
         if not 0 <= value <= 1:

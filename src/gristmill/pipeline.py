@@ -55,7 +55,7 @@ class Condition(NamedTuple):
 
 def _condition(fn: Callable[..., object], where: str, what: str) -> Condition:
     if not callable(fn) or inspect.iscoroutinefunction(fn) or inspect.isgeneratorfunction(fn):
-        raise Invalid(f"{where}: {what} wants a plain function of the context and arguments, not {fn!r}")
+        raise Invalid(f"{where}: {what} wants a plain function of the context and arguments, not {quoted(fn)}")
     return Condition(fn, Parameters(fn, f"{where}, {what.rstrip('=…')}"))
 
 
@@ -101,7 +101,9 @@ class Task(Generic[P, R]):
         self.on_terminal = statements_of(on_terminal, f"task {name!r}")
         self.keep = rules(keep, f"task {name!r}")
         if limit is not None and not isinstance(limit, Limit):
-            raise Invalid(f"task {name!r}: limit=… wants a Limit, as Limit('host', per='url', at_once=2), not {limit!r}")
+            raise Invalid(
+                f"task {name!r}: limit=… wants a Limit, as Limit('host', per='url', at_once=2), not {quoted(limit)}"
+            )
         self.limit = limit
         update_wrapper(self, fn)
         self.parts: dict[str, Part[Any, Any]] = {}
@@ -330,7 +332,7 @@ class Pipeline:
             if isinstance(upstream, Stage) and upstream.pipeline is not self:
                 raise Invalid(f"{upstream!r} belongs to pipeline {upstream.pipeline.name!r}, not to {self.name!r}")
             if not isinstance(upstream, Stage | str):
-                raise Invalid(f"after=… wants a stage or its name, not {upstream!r}")
+                raise Invalid(f"after=… wants a stage or its name, not {quoted(upstream)}")
             name = upstream if isinstance(upstream, str) else upstream.stage_name
             if name not in names:
                 names.append(name)

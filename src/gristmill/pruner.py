@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gristmill.clock import SECOND
 from gristmill.housekeeping import remove_pending
 from gristmill.ledger import names, prune, remove
-from gristmill.ledger.prune import Limit, Record
+from gristmill.ledger.prune import Cut, Record
 from gristmill.ledger.store import Ledger
 from gristmill.model import Pruned
 from gristmill.retention import Rule
@@ -51,6 +51,11 @@ class Pruner:
     def any_rule(self) -> bool:
         """Is there anything that is not kept for ever?"""
         return bool(self.pipelines or self.tasks or self.others)
+
+    @property
+    def idle(self) -> bool:
+        """Is no sweep under way?"""
+        return self._sweep is None
 
     def tick(self, now: float) -> float:
         """One step of a sweep: one look, or one transaction."""
@@ -134,12 +139,12 @@ class Pruner:
 
     def _jobs(self, tasks: Sequence[tuple[int, str]], dry_run: bool) -> Iterator[None]:
         """Jobs on their own, in the order of their numbers: no index is kept for this, since every job would pay for it."""
-        limits = self._limits(tasks)
+        cuts = self._cuts(tasks)
         after: int | None = 0
-        while limits and after is not None:
+        while cuts and after is not None:
             yield
             with self.ledger.reading() as tx:
-                page = prune.old_jobs(tx, limits, after, _PAGE)
+                page = prune.old_jobs(tx, cuts, after, _PAGE)
             after = page.last
             for first in range(0, len(page.jobs), remove.BATCH):
                 batch = page.jobs[first : first + remove.BATCH]
@@ -149,11 +154,9 @@ class Pruner:
                     yield
                     self.record = self.ledger.do(prune.prune_jobs, batch, self.record, by=self.by)
 
-    def _limits(self, tasks: Sequence[tuple[int, str]]) -> list[Limit]:
+    def _cuts(self, tasks: Sequence[tuple[int, str]]) -> list[Cut]:
         numbers: dict[str, list[int]] = {}
         for number, name in tasks:
             numbers.setdefault(name, []).append(number)
         with self.ledger.reading() as tx:
-            return [
-                limit for name, ids in numbers.items() for limit in prune.limits(tx, ids, self.tasks.get(name, self.others))
-            ]
+            return [cut for name, ids in numbers.items() for cut in prune.cuts(tx, ids, self.tasks.get(name, self.others))]

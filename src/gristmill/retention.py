@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from gristmill.clock import micros
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, did_you_mean, quoted
 from gristmill.states import TERMINAL, State
 
 _WORDS = {state.word: state for state in sorted(TERMINAL)}
@@ -45,7 +45,7 @@ def rules(keep: Keep, where: str) -> tuple[Rule, ...]:
     named: set[State] = set()
     for retention in given:
         if not isinstance(retention, Retention):
-            raise Invalid(f"{where}: keep=… wants a Retention, or a list of them, not {retention!r}")
+            raise Invalid(f"{where}: keep=… wants a Retention, or a list of them, not {quoted(retention)}")
         states = _states(retention, where)
         if twice := named & states:
             raise Invalid(f"{where}: two retentions are about state {min(twice).word!r}; which is meant?")
@@ -69,14 +69,14 @@ def _rule(retention: Retention, states: Iterable[State], where: str) -> Rule:
     if age is None and count is None:
         raise Invalid(f"{where}: a retention has an age, a count, or both: Retention(age=30 * 86400), Retention(count=1000)")
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
-        raise Invalid(f"{where}: a retention's count must be a whole number, not {count!r}")
+        raise Invalid(f"{where}: a retention's count must be a whole number, not {quoted(count)}")
     return Rule(tuple(sorted(map(int, states))), None if age is None else _age(age, where), count)
 
 
 def _age(age: Any, where: str) -> int:
     seconds = age.total_seconds() if isinstance(age, timedelta) else age
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e10:
-        raise Invalid(f"{where}: a retention's age must be a number of seconds, not {age!r}")
+        raise Invalid(f"{where}: a retention's age must be a number of seconds, not {quoted(age)}")
     return micros(seconds)
 
 

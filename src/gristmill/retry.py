@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from gristmill.errors import Invalid
+from gristmill.errors import Invalid, quoted
 
 
 class Failure(StrEnum):
@@ -52,16 +52,18 @@ class Retries:
         counts = {"times": self.times, "crashes": self.crashes, "timeouts": self.timeouts or 0, "losses": self.losses}
         for name, count in counts.items():
             if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 10_000:
-                raise Invalid(f"Retries({name}=…) wants a whole number from 0 to 10,000, not {count!r}")
+                raise Invalid(f"Retries({name}=…) wants a whole number from 0 to 10,000, not {quoted(count)}")
         delays: object = self.delays
         if isinstance(delays, str) or not isinstance(delays, Sequence):
-            raise Invalid(f"Retries(delays=…) wants a list of seconds, not {self.delays!r}")
+            raise Invalid(f"Retries(delays=…) wants a list of seconds, not {quoted(self.delays)}")
         by_name = {error_name(kind): policy for kind, policy in self.by_error.items()}
         object.__setattr__(self, "by_error", by_name)
         if not self.delays or any(not isinstance(d, int | float) or not 0 <= d < 1e9 for d in self.delays):
-            raise Invalid(f"Retries(delays=…) wants at least one number of seconds, none negative, not {self.delays!r}")
+            raise Invalid(
+                f"Retries(delays=…) wants at least one number of seconds, none negative, not {quoted(self.delays)}"
+            )
         if not 0 <= self.jitter <= 1:
-            raise Invalid(f"Retries(jitter=…) wants a share from 0 to 1, not {self.jitter!r}")
+            raise Invalid(f"Retries(jitter=…) wants a share from 0 to 1, not {quoted(self.jitter)}")
 
     @classmethod
     def exponential(

@@ -17,7 +17,7 @@ import orjson
 from gristmill.binding import check_key, encode
 from gristmill.clock import SECOND, micros
 from gristmill.cron import Cron, Window, jitter
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, did_you_mean, quoted
 from gristmill.pipeline import Part, Pipeline, Stage, Task, check_name
 from gristmill.priority import Priority
 
@@ -95,7 +95,7 @@ class Schedule:
         self.task = _named(task, Task, where, "task")
         self.pipeline = _named(pipeline, Pipeline, where, "pipeline")
         if (self.task is None) == (self.pipeline is None):
-            raise Invalid(f"{where} starts something: give it a task=… or a pipeline=…, and not both")
+            raise Invalid(f"{where} starts something: give it a task or a pipeline, and not both")
         if isinstance(task, Stage | Part):
             raise Invalid(f"{where}: {task!r} runs as part of a run; give the pipeline")
         if subject is not None and self.pipeline is None:
@@ -207,11 +207,11 @@ def stalest(
     """What was given, checked. Without a number, one at a time; spread evenly, as many as it takes."""
     where = f"{where}: " if where else ""
     if isinstance(labels, str) or not all(isinstance(label, str) and label.partition("=")[0] for label in labels):
-        raise Invalid(f"{where}labels are a list of 'key=value' or 'key', not {labels!r}")
+        raise Invalid(f"{where}labels are a list of 'key=value' or 'key', not {quoted(labels)}")
     pairs = [label.partition("=") for label in labels]
     most = (_SPREAD if spread else 1) if batch is None else batch
     if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MOST:
-        raise Invalid(f"{where}batch must be a whole number from 1 to {MOST}, not {batch!r}")
+        raise Invalid(f"{where}batch must be a whole number from 1 to {MOST}, not {quoted(batch)}")
     gap = _duration(DAILY if not_within is None else not_within, f"{where}not_within")
     return Stalest(tuple((key, value if equals else None) for key, equals, value in pairs), gap, most, spread)
 
@@ -227,5 +227,5 @@ def _named(given: Any, kind: type, where: str, what: str) -> str | None:
 def _duration(given: Any, what: str) -> int:
     seconds = given.total_seconds() if isinstance(given, timedelta) else given
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
-        raise Invalid(f"{what} must be a number of seconds, not {given!r}")
+        raise Invalid(f"{what} must be a number of seconds, not {quoted(given)}")
     return micros(seconds)

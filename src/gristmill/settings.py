@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, did_you_mean, quoted
 
 VERSION = "0.1.0.dev0"
 DEFAULT_DATABASE = "sqlite:///gristmill.db"
@@ -34,6 +34,7 @@ class WorkerSettings:
     prefetch: float = 0.02
     batch: int = 5000
     strict: bool = False
+    one_line: bool = False
     memory_mib: int = 0
     jobs_mib: int = 0
     labels: tuple[str, ...] = ()
@@ -47,11 +48,13 @@ class WorkerSettings:
         for name, (lowest, highest) in _LIMITS.items():
             value = getattr(self, name)
             if not lowest <= value <= highest:
-                raise Invalid(f"setting {name!r} must be from {lowest:g} to {highest:g}, not {value!r}")
+                raise Invalid(f"setting {name!r} must be from {lowest:g} to {highest:g}, not {quoted(value)}")
         for own in self.own_slots:
             queue, _, slots = own.partition("=")
             if not queue or not slots.isdecimal() or not 1 <= int(slots) <= 1024:
-                raise Invalid(f"setting 'own_slots' wants QUEUE=N, N from 1 to 1024, not {own!r}")
+                raise Invalid(f"setting 'own_slots' wants QUEUE=N, N from 1 to 1024, not {quoted(own)}")
+        if self.strict and self.one_line:
+            raise Invalid("settings 'strict' and 'one_line' are two ways to serve queues; choose one")
         if self.poll * 3 > self.lease:
             raise Invalid(f"setting 'poll' ({self.poll:g} s) must be at most a third of 'lease' ({self.lease:g} s)")
 
@@ -86,6 +89,7 @@ HELP: dict[str, str] = {
     "prefetch": "how much estimated work a child may hold in advance",
     "batch": "the most jobs in one claim for one child",
     "strict": "serve the queues strictly in the order given, instead of by weight",
+    "one_line": "serve the queues as one line, high priority first and then who came first, instead of by weight",
     "memory_mib": "the most memory of one child; 0: no limit",
     "jobs_mib": "memory for all jobs that declare theirs, together; 0: what this machine has, less a reserve",
     "labels": "what this worker has, for jobs that need it: gpu, region=eu",
@@ -140,7 +144,7 @@ def delivery_name(given: str | None = None, environ: Mapping[str, str] | None = 
     environ = os.environ if environ is None else environ
     name = given or environ.get("GRISTMILL_DELIVERY") or DELIVERIES[0]
     if name not in DELIVERIES:
-        raise Invalid(f"unknown delivery {name!r}{did_you_mean(name, DELIVERIES)}; there are {', '.join(DELIVERIES)}")
+        raise Invalid(f"unknown delivery {name!r}{did_you_mean(name, DELIVERIES)}")
     return name
 
 

@@ -46,7 +46,6 @@ _UNKNOWN_TASK = 10.0  # seconds until another worker may have learned a task tha
 _STILL_STOPPING = 0.5  # seconds until a job is looked at again whose last attempt has not stopped yet
 _HOLD = 0.1  # seconds that items may wait for children that run through theirs in no time
 _CROWDED = 0.01  # seconds that a turn waits where many finish jobs of the same runs
-_GATHER = 0.01  # seconds that a completion may wait for others before it is written
 _REPORT_EVERY = 1.0  # seconds between writes of progress
 _MOST_KNOWN = 10_000  # runs remembered before those without a job in hand are forgotten
 _BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -199,7 +198,7 @@ class Worker:
             if rung.queues:
                 self.appetite.look_again(None if ALL in rung.queues else rung.queues)
             if DELAYED in rung.queues:
-                self._house_at = 0.0
+                self._house_at = min(self._house_at, self.house.soonest)
         except Unavailable as error:
             log.warning("%s", error)
             self.appetite.look_again()
@@ -307,8 +306,8 @@ class Worker:
         self._pending.add(self.crew.take())
         if self._pending.emissions:
             self.appetite.look_again()  # they will be there when this turn comes to take something
-        if self._bell is not None and self.appetite.be_fed(self._bell, resting):
-            self.crew.grow()
+        for place in self.appetite.be_fed(self._bell, resting) if self._bell is not None else ():
+            self.crew.grow(place)
         wants, room = ([], {}) if resting else self.appetite.wants(now)
         if self.appetite.admission.grow:
             self.crew.grow_for(self.appetite.admission.grow)
@@ -357,7 +356,7 @@ class Worker:
         """May what is done wait for company? Only a moment, and only if more is about to come."""
         if batch.outcomes or not self.crew.flowing:
             return False
-        self._gathered_at = self._gathered_at or now + _GATHER
+        self._gathered_at = self._gathered_at or now + self.crew.room.gather
         return now < self._gathered_at
 
     def _took(self, taken: Taken, room: Mapping[int, int]) -> None:
@@ -458,8 +457,9 @@ class Worker:
             if not self._recalled:
                 self._recalled = True
                 self.crew.recall()
-                words = "stopping: %d running jobs have %g s to end; once more to stop at once"
-                log.info(words, self.crew.held, self.settings.grace)
+                if self.crew.held:
+                    words = "stopping: %d running %s %g s to end; once more to stop at once"
+                    log.info(words, self.crew.held, "job has" if self.crew.held == 1 else "jobs have", self.settings.grace)
             return waited > self.settings.grace or not (self.crew.held or self.crew.batch or self._pending)
         if (until is None and self.only_run is None) or self.id == 0 or self.crew.starting:
             return False

@@ -20,6 +20,17 @@ def add(ctx: Context, a: int, b: int = 0) -> int:
 
 
 @task
+def nap(ctx: Context, seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@task
+def end_itself(ctx: Context) -> None:
+    with ctx.transaction() as connection, ctx.finish(connection, "kept"):
+        pass
+
+
+@task
 async def add_async(ctx: Context, a: int, b: int = 0) -> int:
     return a + b
 

@@ -133,17 +133,25 @@ def test_a_url_is_shown_without_its_secrets(url: str, seen: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", [f"http://:{SECRET}@h/0", f"redis://:{SECRET}@h:port/0", f"redis://:{SECRET}@h/0?db=x", SECRET]
+    "url",
+    [
+        f"http://:{SECRET}@h/0",
+        f"redis://:{SECRET}@h:port/0",
+        f"redis://:{SECRET}@h/0?db=x",
+        f"redis://:{SECRET}/x@h/0",
+        f"redis://:{SECRET}#x@h",
+        SECRET,
+    ],
 )
 def test_a_malformed_url_is_refused_without_its_secrets(url: str) -> None:
-    with pytest.raises(Invalid, match="redis://HOST") as refused:
+    with pytest.raises(Invalid, match=r"redis://HOST|%2F") as refused:
         RedisServer(url)
     assert SECRET not in str(refused.value)
     assert refused.value.__cause__ is None
 
 
 def test_a_delivery_that_is_not_there(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Invalid, match=r"did you mean 'redis'.*database, redis, rq, arq"):
+    with pytest.raises(Invalid, match="did you mean 'redis'"):
         Mill.open(sqlite_url, delivery="rediss")
     monkeypatch.delenv("REDIS_URL", raising=False)
     with pytest.raises(Invalid, match="GRISTMILL_REDIS_URL"):
@@ -186,9 +194,13 @@ def test_doctor_sees_that_enqueuer_and_worker_differ(sqlite_url: str, delivery: 
         all_end(mill, mill.enqueue(everyday.add, args={"a": 0}).id)
         assert faults(mill) == []
         all_end(mill, other.enqueue(everyday.add, args={"a": 0}).id)
-        said = f"jobs in default are told of by database, worker 1 listens to {delivery}"
-        assert faults(mill) == [said]
-        assert faults(other) == [said]
+        said = f"jobs in default are told of by database, worker 1 listens to {delivery}: "
+        for (fault,) in (faults(mill), faults(other)):
+            assert fault.startswith(said)
+        with mill.transaction() as connection:  # all is long ago, and what was told last the worker listens to
+            connection.exec_driver_sql("UPDATE gm_ringer SET at = at - 600000000")
+            connection.exec_driver_sql("UPDATE gm_ringer SET at = at - 10000000 WHERE delivery = 'database'")
+        assert faults(mill) == []
 
 
 def test_no_secret_is_logged(

@@ -10,12 +10,13 @@ import pytest
 
 from gristmill import Mill
 from gristmill.delivery import broker as brokers
-from gristmill.delivery.broker import BrokerDelivery
+from gristmill.delivery.broker import BrokerBell, BrokerDelivery
+from gristmill.delivery.offers import Offers
 from gristmill.delivery.protocol import Bell
 from gristmill.ledger import outbox
 from gristmill.ledger.tx import Tx
 from tests.apps import everyday
-from tests.delivery.conftest import opener
+from tests.delivery.conftest import Opener, opener
 from tests.delivery.test_conformance import is_quiet, listening
 from tests.valkey import Valkey, running_valkey
 from tests.worker.helpers import all_end, drain, eventually, lines, worker_process, working
@@ -131,8 +132,12 @@ def test_a_million_ready_jobs_do_not_fill_redis(
     mill.enqueue_many(everyday.add, [{"a": n} for n in range(25)])
     mill.relay().tick(0.0)
     assert 10 <= queued_there(valkey, delivery) <= 14
+    for n in range(10):  # those that come one by one stand behind them
+        mill.enqueue(everyday.add, args={"a": n})
+    mill.relay().tick(0.0)
+    assert 10 <= queued_there(valkey, delivery) <= 14
     drain(mill, slots=1)
-    assert len(mill.jobs(state="completed")) == 25
+    assert len(mill.jobs(state="completed")) == 35
 
 
 # ---- Redis loses things
@@ -156,8 +161,11 @@ def test_after_a_crash_with_old_data_on_disk_the_rest_is_published_again(sqlite_
         server.kill()
         server.start()
         assert queued_there(server, delivery) == 1
+        mill.enqueue(everyday.add, args={"a": 2}, queue="tools")  # as many batches as before, but not the same
         mill.relay().tick(0.0)
-        assert queued_there(server, delivery) == 2
+        with server.client as client:
+            there = client.zrange("arq:queue:default", 0, -1) + client.lrange("rq:queue:default", 0, -1)
+        assert str(mill.backend_job_id(lost.id)).encode() in there
         assert lost.id in published(mill)
 
 
@@ -254,10 +262,62 @@ def test_a_stopped_worker_leaves_nothing_behind(mill: Mill, valkey: Valkey, deli
 
 
 def test_a_limited_queue_is_worked_off(mill: Mill) -> None:
+    """Its jobs are not offered, since most of them could not be had: the worker is rung for, and looks."""
     mill.set_queue("default", limits={"at_once": 1}, create=True)
     with working(mill, slots=2, poll=0.2):
         jobs = mill.enqueue_many(everyday.add, [{"a": n} for n in range(6)])
         assert {job.state for job in all_end(mill, *jobs)} == {"completed"}
+    assert not published(mill)
+
+
+def test_a_job_that_ends_itself_gives_its_message_back(mill: Mill, valkey: Valkey, delivery: str) -> None:
+    with working(mill, slots=2, poll=0.2):
+        jobs = mill.enqueue_many(everyday.end_itself, [{}] * 3)
+        assert {job.state for job in all_end(mill, *jobs)} == {"completed"}
+        eventually(lambda: queued_there(valkey, delivery) + in_hand(valkey, delivery) == 0, "no message stays")
+
+
+def test_offers_that_are_dropped_are_given_back(mill: Mill, valkey: Valkey, delivery: str) -> None:
+    with closing(listening(mill)) as bell:
+        bell.want(2)
+        mill.enqueue_many(everyday.add, [{"a": n} for n in range(2)])
+        offered: list[int] = []
+        offers(bell, offered, 2)
+        dropped = Offers(mill.ledger)
+        dropped.hear(tuple(offered))
+        bell.done(dropped.drop())
+        eventually(lambda: in_hand(valkey, delivery) == 0, "and over")
+
+
+def test_what_was_on_its_way_when_redis_went_leaves_no_place_taken(sqlite_url: str, delivery: str) -> None:
+    with running_valkey() as server, opener(sqlite_url, delivery, server.url)() as mill, closing(listening(mill)) as bell:
+        assert isinstance(bell, BrokerBell)
+        bell.want(1)
+        assert bell.reserve()  # what it was for goes down with Redis
+        server.kill()
+        eventually(lambda: not bell.feeds)
+        server.start()
+        eventually(lambda: bell.feeds)
+        bell.want(1)
+        job = mill.enqueue(everyday.add, args={"a": 1})
+        offered: list[int] = []
+        offers(bell, offered, 1)
+        assert offered == [job.id]
+
+
+def test_messages_that_others_are_on_hide_no_others(
+    mill: Mill, delivery: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arq leaves those that run in its queue, and reads a queue from its front."""
+    monkeypatch.setattr("gristmill.delivery.arq._READ", 2)
+    jobs = mill.enqueue_many(everyday.add, [{"a": n} for n in range(6)])
+    with opened() as other, closing(mill.delivery.bell()) as first, closing(other.delivery.bell()) as second:
+        first.want(5)
+        offered: list[int] = []
+        offers(first, offered, 5)
+        second.want(1)
+        offers(second, offered, 6)
+        assert sorted(offered) == jobs
 
 
 def test_a_killed_worker_takes_no_job_with_it(mill: Mill, database_url: str, valkey: Valkey, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gristmill import Context, Retries, task
-from gristmill.demand import NOTHING, Demand, class_of, pool_of
+from gristmill.demand import NOTHING, Demand, class_of, options, pool_of
 from gristmill.ledger import names, parts
 from gristmill.ledger.claim import Claimed, Lane, Want, claim, find_head
 from gristmill.ledger.finish import Verdict
@@ -138,11 +138,13 @@ def test_who_could_run_a_job_is_said_by_why_doctor_and_the_list(opened: Open) ->
     number = play.mill.enqueue(painted, needs={"region=eu"}).id
     play.player(labels=("region=eu",))
     found = play.mill.why(job=number)
-    words = "has no running worker with all of label gpu, label region=eu; one lacks only label gpu"
+    words = "has no running worker with all of label gpu, label region=eu; the nearest lacks label gpu"
     assert found.sentence == f"job {number} (painted) waits: queue 'default' {words}"
     assert found.command == ("work", "-q", "default", "--label", "gpu", "--label", "region=eu")
     (sick,) = [finding for finding in play.mill.doctor() if not finding.ok]
-    assert sick.sentence == "default has jobs that need label gpu, and no worker that has it"
+    assert sick.sentence == (
+        "default has jobs, and no worker with all of label gpu, label region=eu; the nearest lacks label gpu"
+    )
     assert sick.command == ("gristmill", "work", "-q", "default", "--label", "gpu", "--label", "region=eu")
     able = play.player(labels=("gpu", "region=eu"), slots=3, memory=4096, own_slots={"ocr": 2})
     assert play.mill.why(job=number).reason == "in_line"
@@ -159,7 +161,10 @@ def test_memory_and_slots_that_nobody_has_are_named(opened: Open) -> None:
     play = opened(growing)
     number = play.mill.enqueue(growing).id
     play.player(memory=512)
-    assert "no running worker with 1 GB of memory (of 512 MB)" in play.mill.why(job=number).sentence
+    found = play.mill.why(job=number)
+    assert "no running worker with 1 GB of memory (of 512 MB)" in found.sentence
+    assert found.command == ("work", "-q", "default", "--memory", "1024MB")
+    assert options(Demand(("gpu",), 3)) == ("--label", "gpu", "-n", "3")
 
 
 def test_parts_need_the_labels_of_their_job(opened: Open) -> None:

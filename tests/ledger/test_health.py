@@ -46,13 +46,24 @@ def test_a_ledger_that_is_well(play: Play) -> None:
 
 def test_a_queue_with_work_and_no_worker(play: Play) -> None:
     play.mill.set_queue("lonely", create=True)
-    play.mill.set_queue("paused", create=True)
     play.mill.enqueue(stubborn, queue="lonely")
-    play.mill.enqueue(stubborn, queue="paused")
-    play.mill.pause("paused")
     play.player(queues=["default"])
     assert wrong(play)["queues"].command == ("gristmill", "work", "-q", "lonely")
     play.player(queues=["lonely"])
+    assert wrong(play) == {}
+
+
+def test_a_paused_queue_with_work(play: Play) -> None:
+    play.mill.enqueue(stubborn)
+    play.mill.pause("default")
+    found = wrong(play)["queues"]
+    assert (found.sentence, found.command) == (
+        "default is paused, and has jobs",
+        ("gristmill", "queue", "resume", "default"),
+    )
+    play.player()
+    assert wrong(play)["queues"] == found
+    play.mill.resume("default")
     assert wrong(play) == {}
 
 

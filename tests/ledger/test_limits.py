@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from typing import Any
 
 import orjson
@@ -11,16 +12,19 @@ import pytest
 from gristmill import Limit, task
 from gristmill.clock import micros
 from gristmill.errors import Invalid, NotFound, Refused
-from gristmill.housekeeping import go_on_within_limits, prefer_run
+from gristmill.housekeeping import Housekeeping, go_on_where_forgotten, go_on_within_limits, prefer_run
 from gristmill.ledger import limiting, limits, parts, workers
 from gristmill.ledger.claim import Claimed, Lane, Want, claim
+from gristmill.ledger.duties import duties
 from gristmill.ledger.emit import Item
 from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.finish import Verdict
+from gristmill.ledger.own import finish_own, lock_own
 from gristmill.ledger.sql import Sql
+from gristmill.ledger.tx import Tx
 from gristmill.model import Reason
 from tests.ledger.conftest import Open
-from tests.ledger.play import LEASE, Play, Player, each, plain, plan, solo, step
+from tests.ledger.play import LEASE, Play, Player, each, end, plain, plan, solo, step
 from tests.ledger.together import together
 
 HOST = Limit("host", per="host", at_once=2)
@@ -316,6 +320,18 @@ def test_a_worker_for_one_run_does_not_wait_for_jobs_that_it_does_not_take(play:
     assert {play.run(run).state for run in (first, second)} == {"completed"}
 
 
+def test_a_worker_for_one_run_does_not_push_others_aside_for_a_paused_queue(play: Play) -> None:
+    run = play.mill.start(CRAWL, "s")
+    player = play.player()
+    (find,) = player.take()
+    play.mill.set_queue("other", create=True)
+    others = play.mill.enqueue_many(fetch, [{"host": "a"}] * 2, queue="other")
+    player.emit(find, *items(*"aaa"))
+    play.mill.pause("default")
+    prefer_run(play.ledger, run.id)
+    assert [job.id for job in player.take()] == others
+
+
 # ---- how many per second
 
 
@@ -399,6 +415,82 @@ def test_a_success_between_failures_keeps_it_closed(play: Play) -> None:
     assert circuit(play) == "closed"
 
 
+@pytest.mark.parametrize("verdict", [Verdict.SKIPPED, Verdict.PERMANENT, Verdict.CRASH, Verdict.LOST])
+def test_what_says_nothing_about_a_host_neither_counts_nor_clears(play: Play, verdict: Verdict) -> None:
+    add(play, shaky, 3, host="a")
+    player = play.player()
+    one, two, three = player.take()
+    player.end(one, Verdict.ERROR)
+    player.end(two, verdict)
+    assert play.mill.limits("door", "a")[0].failures == 1
+    player.end(three, Verdict.ERROR)
+    assert circuit(play) == "open"
+
+
+def end_own(play: Play, player: Player, job: Claimed) -> None:
+    """What `ctx.finish` does in an application's own transaction."""
+    with play.ledger.transaction() as connection:
+        assert play.ledger.join(connection, lock_own, player.id, job.id, job.attempt)
+        play.ledger.join(connection, finish_own, player.id, end(job))
+
+
+def test_a_success_in_an_applications_own_transaction_keeps_it_closed(play: Play) -> None:
+    add(play, shaky, 3, host="a")
+    player = play.player()
+    one, two, three = player.take()
+    player.end(one, Verdict.ERROR)
+    end_own(play, player, two)
+    player.end(three, Verdict.ERROR)
+    assert circuit(play) == "closed"
+    assert play.mill.limits("door", "a")[0].failures == 1
+
+
+def test_a_success_in_an_applications_own_transaction_counts_once(play: Play) -> None:
+    add(play, shaky, 6, host="a")
+    player = play.player()
+    one, two, three = player.take()
+    player.end(one, Verdict.ERROR)
+    end_own(play, player, two)
+    go_on_within_limits(play.ledger, everything=True)
+    assert play.mill.limits("door", "a")[0].failures == 0
+    for job in (three, *player.take()[:1]):
+        player.end(job, Verdict.ERROR)
+    assert circuit(play) == "open"
+
+
+def test_a_probe_that_ends_in_an_applications_own_transaction_closes_the_circuit(play: Play) -> None:
+    add(play, shaky, 9, host="a")
+    player = play.player(lease=10_000)
+    for job in player.take():
+        player.end(job, Verdict.ERROR)
+    on(play, 31)
+    (probe,) = player.take()
+    end_own(play, player, probe)
+    go_on_within_limits(play.ledger, everything=True)
+    assert circuit(play) == "closed"
+    assert len(player.take()) == 3
+
+
+def test_what_ends_while_a_key_is_looked_at_is_counted_by_the_next(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its permit was read as one in progress, and must not go with those that are over. (SQLite's writers are alone.)"""
+    with closing(Play(pg_url, [shaky])) as play:
+        add(play, shaky, 3, host="a")
+        player = play.player()
+        one, two, three = player.take()
+        player.end(one, Verdict.ERROR)
+        step_back = limits._step_back
+
+        def meanwhile(tx: Tx, keys: Any) -> None:
+            monkeypatch.setattr(limits, "_step_back", step_back)
+            end_own(play, player, two)
+            step_back(tx, keys)
+
+        monkeypatch.setattr(limits, "_step_back", meanwhile)
+        player.end(three, Verdict.RELEASED)
+        player.end(player.take_one(), Verdict.ERROR)
+        assert circuit(play) == "closed"
+
+
 @pytest.mark.parametrize("well", [True, False])
 def test_an_open_circuit_is_tried_by_one_job_at_a_time(play: Play, well: bool) -> None:
     add(play, shaky, 9, host="a")
@@ -420,6 +512,39 @@ def test_an_open_circuit_is_tried_by_one_job_at_a_time(play: Play, well: bool) -
     assert len(player.take()) == (3 if well else 0)
     on(play, 31)
     assert len(player.take()) == (0 if well else 1)
+
+
+def test_an_open_circuit_that_nobody_waits_for_is_no_trouble(play: Play) -> None:
+    ids = add(play, shaky, 5, host="a")
+    player = play.player(lease=10_000)
+    for job in player.take():
+        player.end(job, Verdict.ERROR)
+
+    def trouble() -> bool:
+        return any(not found.ok and found.check == "limits" for found in play.mill.doctor())
+
+    assert trouble()
+    play.clock.advance(31)
+    assert trouble()
+    play.mill.cancel_jobs(ids=ids)
+    assert circuit(play) == "half-open"
+    assert not trouble()
+
+
+def test_limits_are_a_duty_only_while_something_waits_or_is_due(play: Play) -> None:
+    """Their keys stay: workers must not read them every second for that."""
+
+    def duty() -> bool:
+        return play.ledger.glance(duties, 0, 0).limits
+
+    add(play, fetch, 3, host="a")
+    assert duty()
+    play.drain()
+    assert not duty()
+    add(play, slowly, 2, host="a")
+    assert duty()
+    play.drain_later()
+    assert not duty()
 
 
 def test_a_probe_that_is_given_back_lets_another_try(play: Play) -> None:
@@ -502,6 +627,43 @@ def test_a_worker_that_does_not_know_of_the_limit_takes_nothing(play: Play) -> N
     assert len(player.take()) == 1
 
 
+def test_what_is_claimed_while_a_queue_gets_its_limit_is_counted_when_its_worker_sees_that(pg_url: str) -> None:
+    """(SQLite's writers are alone.)"""
+    with closing(Play(pg_url, [])) as play:
+        play.mill.enqueue_many(solo, [{}] * 3)
+        early = play.player()
+
+        def claiming(tx: Tx) -> list[Claimed]:
+            taken = claim(tx, early.id, [Want(0, 2, (Lane(play.queue_ids()["default"], 0),))], {0: 2}).jobs
+            play.mill.set_queue("default", limits={"at_once": 2})
+            return taken
+
+        jobs = play.ledger.do(claiming)
+        assert len(jobs) == 2
+        assert play.value("SELECT count(*) FROM gm_permit") == 0
+        Housekeeping(play.ledger).tick(0.0, early.id, lambda: {job.id for job in jobs}, [])
+        assert play.player().take() == []
+        early.end(jobs[0])
+        assert len(play.player().take()) == 1
+
+
+def test_reconcile_counts_what_runs_in_a_limited_queue(play: Play) -> None:
+    add(play, fetch, 2, host="a")
+    play.mill.enqueue(solo)
+    play.mill.set_queue("default", limits={"at_once": 3})
+    play.player().take()
+    play.change("DELETE FROM gm_permit")
+    assert len(play.ledger.do(limiting.repair_permits, False)) == 5  # two have two limits
+
+    def poked(tx: Tx) -> list[str]:
+        limiting.repair_permits(tx, True)
+        return [row.name for row in tx.all(Sql("SELECT name FROM gm_limit WHERE id {in ids}"), ids=sorted(tx.poked))]
+
+    assert play.ledger.do(poked) == ["host"]  # a queue's limit lets nothing into the line
+    assert play.ledger.do(limiting.repair_permits, True) == []
+    assert play.value("SELECT count(*) FROM gm_permit") == 5
+
+
 def test_a_queue_has_a_rate(play: Play) -> None:
     play.mill.enqueue_many(solo, [{}] * 10)
     play.mill.set_queue("default", limits={"per_second": 2})
@@ -558,6 +720,21 @@ def test_a_lowered_limit_takes_jobs_out_of_the_line_but_not_from_workers(play: P
     assert player.take() == []
     player.end(jobs[2])
     assert len(player.take()) == 1
+
+
+def test_who_sets_one_key_locks_no_other(play: Play) -> None:
+    """Keys are locked in the order of their numbers; whoever has one already cannot begin with an earlier one."""
+    for host in "abc":
+        add(play, fetch, 3, host=host)
+
+    def setting(tx: Tx, key: str) -> int:
+        limiting.set_limit(tx, "host", key, {"at_once": 1}, by="me")
+        return len(tx.poked)
+
+    assert play.ledger.do(setting, "b") == 1
+    assert held(play) == {"a": 2, "b": 1, "c": 2}
+    assert play.ledger.do(setting, "") == 4
+    assert held(play) == {"a": 1, "b": 1, "c": 1}
 
 
 def test_wrong_names_and_numbers_are_refused(play: Play) -> None:
@@ -656,6 +833,21 @@ def test_circuits_and_limits_of_queues_do_not_wait_for_each_other(play: Play) ->
     together(*[lambda: work("default", "other"), lambda: work("other", "default")] * 2)
 
 
+def test_a_look_at_many_keys_goes_on_where_the_last_one_ended(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger may have 100,000 keys: no worker looks at all of them at once, and none is left out."""
+    with play.mill.transaction() as connection:
+        for n in range(9):
+            play.mill.enqueue(fetch, args={"host": f"h{n}"}, connection=connection)
+    monkeypatch.setattr(limits.to_promote, "__defaults__", (0, 4))
+    found: list[int] = []
+    after = 0
+    for _ in range(3):
+        after = go_on_where_forgotten(play.ledger, after, until=0.0)
+        found.append(len(held(play)))
+    assert (found, after) == ([4, 8, 9], 0)
+    assert len(play.player().take()) == 9
+
+
 def test_keys_of_which_jobs_wait_are_found_from_key_to_key(opened: Open) -> None:
     """However many jobs of a key there are: reading them all for each of 1,000 keys took a third of a worker's time."""
     play = opened(fetch)
@@ -664,7 +856,9 @@ def test_keys_of_which_jobs_wait_are_found_from_key_to_key(opened: Open) -> None
         tx.by_key()
         word = "EXPLAIN QUERY PLAN" if tx.dialect == "sqlite" else "EXPLAIN"
         with tx.in_order():
-            told = " ".join(str(row) for row in tx.tuples(Sql(f"{word} {limits._WAITING_KEYS.text}"), most=100))
-        assert len(limits.waiting_keys(tx)) == 40
+            told = " ".join(str(row) for row in tx.tuples(Sql(f"{word} {limits._WAITING_KEYS.text}"), after=0, most=100))
+        keys = limits.waiting_keys(tx)
+        assert len(keys) == 40
+        assert limits.waiting_keys(tx, most=15) + limits.waiting_keys(tx, keys[14]) == keys
     assert "gm_job_limited" in told, told
     assert "gm_job_due" not in told

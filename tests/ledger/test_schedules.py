@@ -480,6 +480,9 @@ def test_a_schedule_keeps_the_last_thousand(site: Play) -> None:
     scheduler.run()
     assert site.value("SELECT count(*) FROM gm_fire") == 1000
     assert site.value("SELECT max(fire_at) FROM gm_fire") == site.clock.at // SECOND * SECOND
+    site.clock.advance(1)
+    site.mill.run_schedule("hourly")
+    assert site.value("SELECT count(*) FROM gm_fire") == 1000
 
 
 def test_what_people_do_is_in_the_audit(site: Play) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import pytest
 
+from gristmill import housekeeping
 from gristmill.clock import FrozenClock
 from gristmill.errors import NotYours
 from gristmill.housekeeping import Housekeeping
 from gristmill.identity import born, host
-from gristmill.ledger import workers
+from gristmill.ledger import stop, workers
 from gristmill.ledger.duties import DUTIES
 from gristmill.ledger.finish import Verdict
 from gristmill.ledger.sql import Sql
@@ -202,8 +204,6 @@ def test_one_tick_promotes_rescues_and_sweeps(opened: Open, clock: FrozenClock) 
     play = opened(plan("one", work=step()))
     due = play.mill.enqueue(solo, delay=5)
     run = play.mill.start("one", "s")
-    from gristmill.ledger import stop
-
     play.ledger.do(stop.cancel_run, run.id, by="me")
     lost = play.mill.enqueue(solo)
     play.player(lease=30).take(queues=["default"])
@@ -213,6 +213,25 @@ def test_one_tick_promotes_rescues_and_sweeps(opened: Open, clock: FrozenClock) 
     assert [play.mill.job(job.id).state for job in (due, lost)] == ["queued", "queued"]
     assert play.mill.job(due.id).run_at is None
     assert play.run(run).state == "cancelled"
+
+
+def test_a_run_with_many_items_is_swept_in_several_ticks(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million would keep a worker from its heartbeat: it goes on where it was, tick by tick."""
+    play = opened(plan("site", find=step(), page=each("find"), total=step("page")))
+    run = play.mill.start("site", "s")
+    play.turn(play.player(), {"find": [f"p{n:03}" for n in range(20)]}, {})
+    play.ledger.do(stop.cancel_run, run.id, by="me")
+    monkeypatch.setattr(housekeeping, "_AT_MOST", 0.0)
+    sweep = partial(stop.sweep, most=5)
+    sweep.__dict__["repeatable"] = getattr(stop.sweep, "repeatable", False)
+    monkeypatch.setattr(stop, "sweep", sweep)
+    house, player = Housekeeping(play.ledger), play.player()
+    left = []
+    while play.run(run).state != "cancelled":
+        house.tick(0.0, player.id, set, [])
+        left.append(play.unfinished())
+    assert len(left) >= 4
+    assert left == sorted(left, reverse=True)
 
 
 def test_a_tick_rescues_a_neighbour_whose_process_is_gone(play: Play) -> None:

@@ -82,9 +82,9 @@ def test_the_stages_of_a_run_need_what_they_declare_and_what_was_asked_for(hungr
     with working(hungry_mill, slots=1, labels=["gpu"]), working(hungry_mill, slots=1, labels=["region=eu"]) as eu:
         why = eventually(lambda: "draw" in (w := hungry_mill.why(run=run.id)).sentence and w, "it waits for a worker")
         assert why.reason == "no_worker"
-        needs = "queue 'default' has no running worker with all of label gpu, label region=eu, 200 MB of memory; one lacks"
+        needs = "no running worker with all of label gpu, label region=eu, 200 MB of memory; the nearest lacks"
         assert needs in why.sentence
-        assert why.command == ("work", "-q", "default", "--label", "gpu", "--label", "region=eu")
+        assert why.command == ("work", "-q", "default", "--label", "gpu", "--label", "region=eu", "--memory", "200MB")
         assert eu.settings.labels == ("region=eu",)
         with working(hungry_mill, slots=2, labels=["gpu", "region=eu"]):
             assert run_ends(hungry_mill, run.id).state == "completed"
@@ -105,6 +105,20 @@ def test_a_worker_that_is_busy_with_others_serves_jobs_with_needs_too(hungry_mil
 
 
 # ---- slots and memory
+
+
+def test_as_one_line_a_job_that_takes_much_memory_is_before_or_behind_those_of_other_queues(held: Held) -> None:
+    for task, name, priority in (
+        (hungry.small, "old", "normal"),
+        (hungry.ocr, "light", "normal"),
+        (hungry.ocr, "urgent", "high"),
+        (hungry.small, "urgent too", "high"),
+    ):
+        held.mill.enqueue(task, args={"folder": held.folder, "name": name}, priority=priority)
+        held.end(name)
+    drain(held.mill, slots=1, jobs_mib=1000, one_line=True)
+    began = [line[1:] for line in lines(held.folder / "log") if line[0] == "+"]
+    assert (began[:2], sorted(began[2:])) == (["urgent", "urgent too"], ["light", "old"])
 
 
 def test_a_job_that_takes_two_slots_waits_for_them_and_leaves_none(held: Held) -> None:

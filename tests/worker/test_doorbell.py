@@ -102,6 +102,16 @@ def test_without_its_listening_connection_a_worker_still_finds_its_jobs(pg_url: 
 
 
 @pytest.mark.exact
+def test_what_others_say_on_its_channel_is_no_harm(pg_url: str) -> None:
+    with open_mill(pg_url, "everyday") as mill, working(mill, **DEAF):
+        warmed_up(mill)
+        with mill.ledger.engine.begin() as connection:
+            connection.exec_driver_sql("NOTIFY gristmill")
+            connection.exec_driver_sql("NOTIFY gristmill, 'not one of ours'")
+        starts_promptly(mill)
+
+
+@pytest.mark.exact
 def test_the_pipe_of_a_dead_worker_is_cleared_away(lite: Mill, sqlite_url: str, tmp_path: Path) -> None:
     bells = Path(sqlite_url.removeprefix("sqlite:///") + "-bells")
     with worker_process(sqlite_url, "everyday", log=tmp_path / "log", slots=1) as worker:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from gristmill import Mill
+from gristmill.delivery.protocol import Heard
+from gristmill.housekeeping import Seen
+from gristmill.ledger.tx import DELAYED
 from tests.apps import crawl
 from tests.ledger import invariants
 from tests.worker.helpers import drain, eventually, lines, run_ends, worker_process, working
@@ -84,3 +90,32 @@ def test_a_limited_queue_lets_the_next_worker_take_over_at_once(database_url: st
             mill.enqueue_many(crawl.free, [{"folder": str(folder)}] * 40)
             eventually(lambda: len(lines(folder / "times")) == 40)
     assert most_at_once(intervals(folder)["queue"]) == 1
+
+
+def test_a_storm_of_retries_does_not_make_a_worker_keep_house_all_the_time(
+    lite_crawl: Mill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them rings; what the bell says within a moment is one look."""
+    worker = lite_crawl.worker(slots=1, poll=10.0, lease=60.0)
+    worker._start()
+    try:
+        looked: list[float] = []
+        tick, now = worker.house.tick, time.monotonic()
+
+        def look(at: float, *given: Any) -> Seen:
+            looked.append(at)
+            return tick(at, *given)
+
+        monkeypatch.setattr(worker.house, "tick", look)
+        assert worker._bell is not None
+        monkeypatch.setattr(worker._bell, "heard", lambda: Heard(frozenset([DELAYED])))
+        for n in range(100):
+            worker._heard()
+            worker.tick(now + n / 1000)
+        assert looked == [now, now + 0.05]
+        worker._heard()
+        assert worker.tick(now + 0.09) < 0.02
+        worker.tick(now + 1)
+        assert looked[2:] == [now + 1]
+    finally:
+        worker._finish()

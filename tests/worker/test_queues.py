@@ -1,4 +1,4 @@
-"""Which jobs start, when, and in what order: delays, unique keys, priorities, pause, weights, strict service."""
+"""Which jobs start, when, and in what order: delays, unique keys, priorities, pause, weights, strict service, one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill import Mill
+from gristmill import Invalid, Mill
 from tests.apps import everyday, shares
 from tests.worker.helpers import all_end, drain, eventually, lines, worker_process, working
 from tests.worker.program import open_mill
@@ -212,6 +212,18 @@ def test_nothing_is_taken_in_advance_while_nothing_is_known(mill: Mill, folder: 
 
 
 @pytest.mark.exact
+def test_jobs_that_take_longer_than_was_thought_go_back_to_those_who_are_idle(mill: Mill) -> None:
+    """A queue whose jobs took no time gets long ones: by the thousand, in advance, they would all be one worker's."""
+    mill.enqueue_many(everyday.add, ({"a": n} for n in range(2000)))
+    naps = mill.enqueue_many(everyday.nap, [{"seconds": 0.01}] * 500)
+    assert naps
+    with working(mill, slots=1):
+        eventually(lambda: sum(1 for _ in mill.jobs(task="nap", state="completed", limit=500)) > 100)
+        held = len(mill.jobs(task="nap", state="in_progress", limit=500))
+    assert held < 100
+
+
+@pytest.mark.exact
 def test_strict_service_takes_queues_in_the_order_given(sharing: Mill, folder: Path) -> None:
     preload(sharing, folder, 50, 50, 50)
     drain(sharing, queues=["middle", "big", "small"], strict=True, slots=1)
@@ -231,3 +243,46 @@ def test_a_job_that_comes_to_the_better_queue_goes_before_the_rest_of_the_other(
         urgent = sharing.enqueue(shares.big, args={"folder": folder})
         all_end(sharing, urgent.id)
         assert len(lines(folder / "order")) < 1200
+
+
+# ---- all queues as one line
+
+
+@pytest.mark.exact
+def test_as_one_line_high_jobs_come_first_in_whichever_queue_and_then_the_oldest(sharing: Mill, folder: Path) -> None:
+    order = []
+    for priority in ("low", "normal", "high"):
+        for task in (shares.small, shares.big, shares.middle, shares.big):
+            sharing.enqueue(task, args={"folder": folder}, priority=priority)
+            order.append(task.queue)
+    drain(sharing, one_line=True, slots=1)
+    assert lines(folder / "order") == order[8:] + order[4:8] + order[:4]
+
+
+def test_as_one_line_what_several_slots_take_at_once_stands_in_front(sharing: Mill, folder: Path) -> None:
+    """Of each queue as many as are among the first. What is taken at once starts in any order."""
+    slots = 3
+    for _ in range(8):
+        sharing.enqueue_many(shares.small, [{"folder": folder}] * 2)
+        sharing.enqueue_many(shares.big, [{"folder": folder}])
+    sharing.enqueue_many(shares.middle, [{"folder": folder}] * 12)
+    drain(sharing, one_line=True, slots=slots)
+    order = lines(folder / "order")
+    assert "middle" not in order[: 24 - slots]
+    for n in range(24 - slots):
+        assert abs(order[:n].count("small") - 2 * order[:n].count("big")) <= 2 * slots + 2, order
+
+
+def test_a_high_job_is_next_though_its_queue_has_had_its_turn(sharing: Mill, folder: Path) -> None:
+    sharing.enqueue_many(shares.small, [{"folder": folder}] * 700)
+    sharing.enqueue_many(shares.big, [{"folder": folder}] * 700)
+    with working(sharing, one_line=True, slots=1):
+        eventually(lambda: lines(folder / "order"))
+        urgent = sharing.enqueue(shares.middle, args={"folder": folder}, priority="high")
+        all_end(sharing, urgent.id)
+        assert len(lines(folder / "order")) < 1200
+
+
+def test_one_line_and_strict_exclude_each_other(sharing: Mill) -> None:
+    with pytest.raises(Invalid, match="two ways to serve queues"):
+        sharing.worker(strict=True, one_line=True)

@@ -74,6 +74,7 @@ def worked(mill: Mill, *places: Path) -> None:
     def together() -> bool:
         run = run_ends(mill, mill.start(rolling, "s", args={"items": 20}).id)
         assert (run.state, run.stage("where").completed) == ("completed", 20)
+        print(run.id, run.result("count"))  # shown if it fails
         return set(run.result("count")) == {os.path.realpath(place) for place in places}
 
     eventually(together, f"a run by {places}")

@@ -57,14 +57,15 @@ class Place:
             raise SchemaMismatch(f"there is no database {self.shown()}; to make it: {self.command('db', 'upgrade')}")
 
     def command(self, *words: object) -> str:
-        """A command line to paste, with the same database and application as were given on this one."""
+        """A command line to paste, with the same database, application and delivery as were given on this one."""
         from gristmill.ledger.store import parse_url
 
         app = ["-A", self.app] if self.app else []
         database: list[str] = []
         if self.database:
             database = ["--database", "URL" if parse_url(self.database).password else self.database]
-        return shlex.join(["gristmill", *app, *database, *map(str, words)])
+        delivery = ["--delivery", self.delivery] if self.delivery else []
+        return shlex.join(["gristmill", *app, *database, *delivery, *map(str, words)])
 
     def is_new_file(self) -> bool:
         from gristmill.ledger.store import parse_url

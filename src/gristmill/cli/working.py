@@ -54,8 +54,9 @@ def up(place: Place, slots: tuple[str, ...], labels: tuple[str, ...], memory: st
 @_labels
 @_memory
 @click.option("--burst", is_flag=True, help="End when nothing is ready.")
-@click.option("--drain", is_flag=True, help="End when nothing is queued either, delayed and retrying jobs included.")
+@click.option("--drain", is_flag=True, help="End when nothing is queued either, not even delayed.")
 @click.option("--strict", is_flag=True, help="Serve the queues in the order given, not by weight.")
+@click.option("--one-line", is_flag=True, help="Serve them as one line, by priority, then age.")
 @_grace
 @pass_place
 def work(
@@ -68,11 +69,14 @@ def work(
     burst: bool,
     drain: bool,
     strict: bool,
+    one_line: bool,
     grace: float | None,
 ) -> int:
     """Run a worker; it fires schedules too. SIGTERM or Ctrl-C ends it gracefully; a second one at once."""
     if burst and drain:
         raise click.UsageError("--burst and --drain are two ways to end; give one of them")
+    if strict and one_line:
+        raise click.UsageError("--strict and --one-line are two ways to serve queues; give one of them")
     if run is not None and (burst or drain):
         raise click.UsageError("--run ends when the run does; --burst and --drain do not go with it")
     app = place.registry()
@@ -83,7 +87,8 @@ def work(
             return OK
         has = _machine(slots, labels, memory)
         fires = run is None and not burst and not drain
-        worker = mill.worker(run=run, queues=queues, schedules=fires, **has, strict=strict or None, grace=grace)
+        how: dict[str, Any] = {"strict": strict or None, "one_line": one_line or None, "grace": grace}
+        worker = mill.worker(run=run, queues=queues, schedules=fires, **has, **how)
         what = f"worker for {', '.join(queues)}" if queues else "worker for all queues"
         what = f"{what} of run {run}" if run is not None else what
         _run(worker, place, what, "idle" if burst else "drained" if drain else None)

@@ -21,7 +21,7 @@ from arq.worker import Worker, func
 from redis.asyncio import ConnectionPool
 
 from gristmill.delivery.broker import BrokerBell
-from gristmill.ledger.outbox import Due
+from gristmill.ledger.outbox import WINDOW, Due
 from gristmill.priority import Priority
 
 TASK = "gristmill"
@@ -173,13 +173,18 @@ class FeedingWorker(Worker):
             await self.pool.psetex(in_progress_key_prefix + ctx["job_id"], int(_KEPT * 1000), b"1")
 
     async def start_jobs(self, job_ids: list[bytes]) -> None:
+        """Arq leaves those that run in its queue: if all that was read are others', more is read the next time."""
+        had, self.queue_read_limit = self.queue_read_limit, _READ
         for job_id in job_ids:
             if not self.bell.reserve():
+                self.queue_read_limit = had
                 return
             before = self.tasks.get(job_id.decode())
             await super().start_jobs([job_id])
             if self.tasks.get(job_id.decode()) is before:  # another has it
                 self.bell.release()
+        if len(job_ids) >= had:
+            self.queue_read_limit = min(2 * had, WINDOW)
 
     async def run_job(self, job_id: str, score: int) -> None:
         try:

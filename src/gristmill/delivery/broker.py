@@ -61,6 +61,7 @@ class BrokerDelivery:
         self._nudges: set[int] = set()
         self._lock = threading.Lock()
         self._names: dict[int, str] = {}
+        self._limited: frozenset[int] = frozenset()  # queues whose jobs are not published
         self._names_until = 0.0
         self._floors: dict[int, int] = {}  # queue: the highest place in its line that was seen
 
@@ -72,8 +73,10 @@ class BrokerDelivery:
     def after_commit(self, queues: Iterable[int]) -> None:
         queues = set(queues)
         wanted = [queue for queue in queues if queue > ALL]
-        if DELAYED in queues:
-            self.doorbell.after_commit([DELAYED])
+        with contextlib.suppress(DatabaseError):
+            self.queue_names()
+        if rung := queues & {DELAYED, *self._limited}:
+            self.doorbell.after_commit(rung)
         if self.relayed:
             with self._lock:
                 self._nudges.update(wanted)
@@ -103,8 +106,8 @@ class BrokerDelivery:
             return False
 
     def _publish_some(self, queue: int, floor: int | None) -> int:
+        name = self.queue_names().get(queue) or self.queue_names(anew=True).get(queue)
         with self.ledger.reading() as tx:
-            name = outbox.queues(tx).get(queue)
             mark = self._mark()  # after the snapshot was taken: all that it shows as published was taken by then
             if name is None:
                 return 0
@@ -119,8 +122,11 @@ class BrokerDelivery:
         return len(due)
 
     def _mark(self) -> Mark:
-        era, number = self.server.client.hmget(_KEY, "era", "number")
-        return Mark(int(era or 0), int(number or 0))
+        with self.server.client.pipeline(transaction=False) as pipeline:
+            pipeline.hmget(_KEY, "era", "number")
+            pipeline.info("server")
+            (era, number), server = pipeline.execute()
+        return _mark_of(era, number, server)
 
     def _send(self, queue: str, due: Sequence[Due]) -> Mark:
         with self.server.client.pipeline(transaction=True) as pipeline:
@@ -128,14 +134,17 @@ class BrokerDelivery:
             pipeline.hsetnx(_KEY, "era", time.time_ns() // 1000)
             pipeline.hincrby(_KEY, "number", 1)
             pipeline.hget(_KEY, "era")
-            *_, number, era = pipeline.execute()
-        return Mark(int(era), int(number))
+            pipeline.info("server")
+            *_, number, era, server = pipeline.execute()
+        return _mark_of(era, number, server)
 
-    def queue_names(self) -> Mapping[int, str]:
+    def queue_names(self, anew: bool = False) -> Mapping[int, str]:
         """All queues by number; new ones are seen within seconds."""
-        if time.monotonic() >= self._names_until:
+        if anew or time.monotonic() >= self._names_until:
             with self.ledger.reading() as tx:
-                self._names = outbox.queues(tx)
+                queues = outbox.queues(tx)
+            self._names = {queue: name for queue, (name, _) in queues.items()}
+            self._limited = frozenset(queue for queue, (_, limited) in queues.items() if limited)
             self._names_until = time.monotonic() + _KNOWN_FOR
         return self._names
 
@@ -144,6 +153,11 @@ class BrokerDelivery:
 
     def close(self) -> None:
         self.server.close()
+
+
+def _mark_of(era: bytes | None, number: bytes | int | None, server: Mapping[str, Any]) -> Mark:
+    """One that was started again may have lost what it took last: it counts as another."""
+    return Mark(int(era or 0) ^ int(server["run_id"][:12], 16), int(number or 0))
 
 
 class _Silence(Doorbell):
@@ -203,8 +217,8 @@ class BrokerBell:
             self._changed.notify_all()
 
     def close(self) -> None:
+        self.done(list(self._held))  # who keeps the books of it looks a last time when it is closed
         self.closed.set()
-        self.done(list(self._held))
         self._doorbell.close()
 
     # ---- the broker's side
@@ -272,6 +286,8 @@ class BrokerBell:
         failures = 0
         while not self.closed.is_set():
             was_here = False
+            with self._changed:
+                self._reserved = 0  # for what went down with the last feed
             try:
                 self._delivery.broker.feed(self)
             except Exception as error:  # of Redis, of the broker's own code: polling goes on whatever it is

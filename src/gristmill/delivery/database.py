@@ -131,8 +131,11 @@ class _NotifyBell(Doorbell):
         try:
             link = self._connection.pgconn  # `notifies(timeout=0)` does the same, and more, in five times the time
             link.consume_input()
-            notices = iter(link.notifies, None)
-            return Heard(frozenset(int(queue) for notice in notices for queue in notice.extra.split(b",")))
+            notices = [notice.extra for notice in iter(link.notifies, None)]
+            try:
+                return Heard(frozenset(int(queue) for notice in notices for queue in notice.split(b",")))
+            except ValueError:  # somebody else's; beside it there may have been one of ours
+                return Heard(frozenset({ALL}))
         except self._error as error:
             raise Unavailable(f"the connection that listens for work is gone: {error}") from error
 

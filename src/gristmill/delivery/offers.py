@@ -58,10 +58,12 @@ class Offers:
                 left.append(lane._replace(jobs=jobs))
         self.lanes = left
 
-    def drop(self) -> None:
-        """They are for others."""
-        self._declined += [*self._heard, *(job for lane in self.lanes for job in lane.jobs)]
+    def drop(self) -> list[int]:
+        """They are for others. Says which: a bell that goes on is to know that they are done with."""
+        jobs = [*self._heard, *(job for lane in self.lanes for job in lane.jobs)]
         self._heard, self.lanes = [], []
+        self._declined += jobs
+        return jobs
 
     def give_back(self) -> None:
         """At the end, when nobody is going to look again."""

@@ -59,8 +59,8 @@ class RedisServer:
         self._retry: Any = lambda: Retry(NoBackoff(), 1)
         try:
             self.client: Any = self.connect(_PATIENCE)
-        except (ValueError, TypeError) as error:
-            raise Invalid(f"the Redis URL {self.shown!r} is malformed: {error}; {_WRITE}") from None
+        except (ValueError, TypeError):
+            raise Invalid(f"the Redis URL {self.shown!r} is malformed; {_WRITE}") from None
         self._rests_until = 0.0
         self._said = False
 
@@ -103,6 +103,10 @@ _WRITE = "write redis://HOST:6379/0, or rediss:// for TLS"
 def shown(url: str) -> str:
     """The URL as it may be shown: without its password, and without options, which may hold one."""
     parts = urlsplit(url)
+    if "@" in url.partition("://")[2][len(parts.netloc) :]:  # it may be part of the password that was read as a path
+        raise Invalid(
+            "the Redis URL has an '@' behind its first '/', '?' or '#'; in a password, write %2F, %3F, %23 and %40"
+        )
     if parts.scheme not in ("redis", "rediss", "unix") or not (parts.netloc or parts.path):
         raise Invalid(f"the Redis URL begins with {parts.scheme[:20]!r}; {_WRITE}")
     who, at, host = parts.netloc.rpartition("@")

@@ -214,7 +214,7 @@ class FeedingWorker(Worker):
     def keep_books(self) -> None:
         """Tells RQ of messages that are over, and that the others are not."""
         beat = 0.0
-        while not self.over.is_set() or self.bell.held():
+        while not self.over.is_set():
             back = self.bell.given_back(_LISTEN)
             beat += _LISTEN
             with contextlib.suppress(*self.bell.server.errors):
@@ -222,8 +222,10 @@ class FeedingWorker(Worker):
                 if beat >= _BEAT:
                     beat = 0.0
                     self._keep(self.bell.held())
-            if self.bell.closed.is_set() and not back:
-                return
+            if self.bell.closed.is_set():
+                self.over.wait(_LISTEN)
+        with contextlib.suppress(*self.bell.server.errors):
+            self._forget(self.bell.given_back())  # of what is still held, the next one keeps the books
 
     def _forget(self, messages: Sequence[_Message]) -> None:
         if not messages:

@@ -47,7 +47,7 @@ class Child:
         self.place = place
         self.kept = False  # nothing more is given to it, so that there will be room for a job that takes more than a slot
         self.heavy = False  # it has such a job
-        self.limited = False  # some job in its hands says how much memory it may use
+        self.bounded = False  # some job in its hands says how much memory it may use
         self.kills = kernel_kills()
         self.held: dict[int, Held] = {}  # in the order in which they were given
         self.cancelling: dict[int, float] = {}  # job: when to kill, if it has not ended by then

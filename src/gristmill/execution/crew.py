@@ -172,7 +172,7 @@ class Crew:
         child.held.update({job.id: (job, claim, now) for job in jobs})
         child.queues.update(kind.queue_id for kind in kinds)
         child.unique = child.unique or any(kind.unique_scope is not None for kind in kinds)
-        child.limited = child.limited or any(self.demand(kind.pool).memory for kind in kinds)
+        child.bounded = child.bounded or any(self.demand(kind.pool).memory for kind in kinds)
         child.keeps_limits = child.keeps_limits or any(kind.limited for kind in kinds)
         child.send(["jobs", *self._new_origins(child, kinds), [self._told(kind) for kind in kinds], rows])
 
@@ -270,6 +270,7 @@ class Crew:
                 continue
             if report[2] == WRITTEN:
                 self._timed_out.discard(report[0])
+                self.batch.written.append(report[0])
                 self._ended(held[1], 1)
             else:
                 self._end(held[1], self._outcome(held, Report(*report)))
@@ -281,10 +282,10 @@ class Crew:
         child.recalled = child.recalled and bool(child.held)
         if child.alone and not child.held:
             self._retire(child)
-        if (child.heavy or child.limited) and not child.held:
+        if (child.heavy or child.bounded) and not child.held:
             if not child.is_async and child.mib() > _KEPT_MIB:
                 self._retire(child)  # what a big job leaves behind in its process is not there for others
-            child.heavy = child.limited = False
+            child.heavy = child.bounded = False
 
     def _outcome(self, held: Held, report: Report) -> Outcome:
         outcome = outcome_of(report, held[0])
@@ -360,7 +361,7 @@ class Crew:
                 child.bound_output()
             if self._settings.recycle and child.finished >= self._settings.recycle and not child.held:
                 self._retire(child)
-        if self._settings.memory_mib or any(child.limited for child in self.children):
+        if self._settings.memory_mib or any(child.bounded for child in self.children):
             due.append(self._memory_at)
         return max(0.0, min(due) - now)
 
@@ -371,12 +372,13 @@ class Crew:
         job, started = current
         held = child.held[job]
         if len(child.held) > 1 and not child.recalled:
-            if now - started > STUCK:
-                child.recalled = True
-                child.send(["recall"])
-                self.room.learn_slow(held[0].kind.queue_id, now - started)
-            else:
+            stuck = now - started > STUCK
+            if not stuck and not self.room.overfull(child):
                 return started + STUCK
+            child.recalled = True
+            child.send(["recall"])
+            if stuck:
+                self.room.learn_slow(held[0].kind.queue_id, now - started)
         deadline = self._deadline(child, held, started)
         if now >= deadline:
             self.hear(child)  # it may just have begun to wait for a lock
@@ -429,7 +431,7 @@ class Crew:
 
     def _check_memory(self, child: Child) -> None:
         limits = [self._settings.memory_mib] if self._settings.memory_mib else []
-        if child.limited:
+        if child.bounded:
             limits += [memory for held in child.held.values() if (memory := self.demand(held[0].kind.pool).memory)]
         if limits and (used := child.mib()) > min(limits):
             current = child.current()

@@ -185,6 +185,10 @@ class Locks:
                 self._watcher.start()
         self._wake.set()
 
+    def freed(self) -> None:
+        """A session may be idle now: somebody is to close it after a while."""
+        self._wake.set()
+
     def left(self, lock: Lock, owner: object) -> None:
         with self._mutex:
             self._held.discard(lock)
@@ -457,6 +461,8 @@ class Lock:
             except DatabaseError as error:
                 log.warning("the lock %s could not be given back: %s", self.key.name, error)
                 return False
+            finally:
+                self._locks.freed()
 
     def _raise_unless(self, was_held: bool, error: BaseException | None) -> None:
         """What was done without the lock is no success. An error of the block's own stays what it is."""

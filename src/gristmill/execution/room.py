@@ -16,6 +16,9 @@ from gristmill.settings import WorkerSettings
 SYNC, ASYNC = 0, 1
 STUCK = 0.1  # seconds that jobs may wait behind one that takes longer than was thought
 _MOST_BYTES = 1 << 20  # of arguments that a child is given in advance
+_TOO_LONG = 1.0  # seconds of work in hand that are given back; less is not worth it where a machine is slow for a moment
+_TURNS = 6  # work for so many turns may be held, so that bringing it takes little beside doing it
+_GATHER = 0.01  # seconds that a completion may wait for others before it is written, where turns are fast
 _MOMENT = 0.01  # seconds in which children must be able to do a batch of items, for it to wait for them
 _MISTRUST = 2  # a child gets at most so many times the jobs of a queue in advance as have been seen to be short
 
@@ -111,13 +114,19 @@ class Room:
         """How much estimated work the plain children could hold in advance; 0 while none runs low."""
         depth = self._depth
         loads = [self.load(child) for child in self.free(place)]
-        return sum(max(0.0, depth - load) for load in loads) if any(load < depth / 2 for load in loads) else 0.0
+        low = min(max(2 * self.turn_takes, depth / 4), depth / 2)  # what lasts until the next turn has brought more
+        return sum(max(0.0, depth - load) for load in loads) if any(load < low for load in loads) else 0.0
 
     @property
     def _depth(self) -> float:
-        """Seconds of work that a child may hold in advance: enough to last until the next turn, where turns are slow."""
+        """Seconds of work that a child may hold in advance: where turns are slow, several times as much as one takes."""
         prefetch = self._settings.prefetch
-        return max(prefetch, min(2 * self.turn_takes, STUCK)) if prefetch else 0.0
+        return max(prefetch, min(_TURNS * self.turn_takes, STUCK)) if prefetch else 0.0
+
+    @property
+    def gather(self) -> float:
+        """Seconds that a completion may wait for others before it is written."""
+        return max(_GATHER, min(_TURNS * self.turn_takes, STUCK) / 2)
 
     def keeps_up(self, items: int) -> bool:
         """Will plain children that are busy be through with so many more jobs of the kind that they hold, in a moment?"""
@@ -167,6 +176,10 @@ class Room:
             child.unique = child.keeps_limits = False
             return 0.0
         return len(child.held) * max(self.cost(queue) for queue in child.queues)
+
+    def overfull(self, child: Child) -> bool:
+        """Was it given jobs for much longer than it may hold? They were thought to be shorter; others may be idle."""
+        return self.load(child) > _TOO_LONG
 
     def deal(self, jobs: Sequence[Claimed], children: Sequence[Child]) -> list[list[Claimed]]:
         """Each job goes to the child with the least work so far; many at once, where that comes to the same.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
@@ -55,14 +56,26 @@ class Lane(NamedTuple):
 
 
 class Want(NamedTuple):
-    """Up to `most` jobs from these lanes, in this order, for one place: where they run, and which has only so much room."""
+    """Up to `most` jobs from these lanes, in this order, for one place: where they run, and which has only so much room.
+
+    `merged`: the lanes are one line, in which who came first is first, whichever lane it stands in.
+    """
 
     place: int
     most: int
     lanes: tuple[Lane, ...]
+    merged: bool = False
 
 
 _NONE = Want(-1, 0, ())
+
+
+class Head(NamedTuple):
+    """Where a job stands: who is in front has the lower one."""
+
+    priority: int
+    ready: int
+    id: int
 
 
 class Origin(NamedTuple):
@@ -155,7 +168,7 @@ _IN_FRONT = (
 _IN_FRONT_OF = {which: Sql(_IN_FRONT % which) for which in _CLAIM}
 _HEAD = (
     "SELECT priority, ready, id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
-    " ORDER BY priority, ready LIMIT 1"
+    " ORDER BY priority, ready LIMIT :most"
 )
 _HEAD_OF = {which: Sql(_HEAD % which) for which in _CLAIM}
 _OPEN = Sql("SELECT NOT paused AND limit_id IS NULL FROM gm_queue WHERE id = :queue")
@@ -189,17 +202,18 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], st
         got = had.pop(want.place, 0)
         left[want.place] -= got
         most = min(want.most - got, left[want.place])
-        for lane in want.lanes:
+        for lane, share in _shares(tx, want, most):
             if most <= 0:
                 break
+            asked = min(share, most)
             if lane in empty:
                 continue
-            some = most if lane.limit_id is None else min(most, allowed[lane.limit_id])
+            some = asked if lane.limit_id is None else min(asked, allowed[lane.limit_id])
             rows = _next(tx, worker, lane, some) if some else []
             if lane.limit_id is not None and rows:
                 allowed[lane.limit_id] -= len(rows)
                 limits.admitted(tx, lane.limit_id, [row[0] for row in rows])
-            if len(rows) < most:
+            if len(rows) < asked:
                 empty.append(lane)
             most -= len(rows)
             left[want.place] -= len(rows)
@@ -211,6 +225,18 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], st
         tx.run(FREE_KEYS, ids=[job.id for job in jobs if job.kind.unique_scope == UniqueScope.QUEUED])
     number: int = tx.value(_REMEMBER, worker=worker, jobs=orjson.dumps([job.id for job in jobs]).decode())
     return Taken(number, jobs, kinds, empty)
+
+
+def _shares(tx: Tx, want: Want, most: int) -> list[tuple[Lane, int]]:
+    """How many of `most` jobs come from each lane; from those of one line, as many as stand in front in each.
+
+    Others may take some of these first. Then those behind them are had, and at last what any lane still has.
+    """
+    whole = [(lane, most) for lane in want.lanes]
+    if not want.merged or len(whole) < 2 or most <= 0:
+        return whole
+    line = sorted((*head, lane) for lane in want.lanes for head in find_heads(tx, lane, most))[:most]
+    return [*Counter(lane for *_, lane in line).items(), *whole]
 
 
 def _admitted(tx: Tx, wants: Sequence[Want]) -> dict[int, int]:
@@ -235,7 +261,8 @@ def _first(wants: Sequence[Want], queue: int, pool: int) -> Want:
     firsts: dict[int, Want] = {}
     for want in wants:
         firsts.setdefault(want.place, want)
-    return next((want for want in firsts.values() if want.lanes[0][:2] == (queue, pool) and not want.lanes[0].jobs), _NONE)
+    own = [want for want in firsts.values() if not want.merged]  # new ones are behind all others of a line
+    return next((want for want in own if want.lanes[0][:2] == (queue, pool) and not want.lanes[0].jobs), _NONE)
 
 
 def _next(tx: Tx, worker: int, lane: Lane, most: int) -> list[tuple[Any, ...]]:
@@ -280,8 +307,11 @@ def find_floor(tx: Tx, lane: Lane) -> int:
     return lane.floor if first is None else int(first) - 1
 
 
-def find_head(tx: Tx, lane: Lane) -> tuple[int, int, int] | None:
-    """(priority, ready, id) of the first job of a lane; None: it has none. Who is in front has the lower one."""
-    for priority, ready, number in tx.tuples(_HEAD_OF[lane.which], **lane.values):
-        return priority, ready, number
-    return None
+def find_heads(tx: Tx, lane: Lane, most: int) -> list[Head]:
+    """The first jobs of a lane."""
+    return [Head(*row) for row in tx.tuples(_HEAD_OF[lane.which], most=most, **lane.values)]
+
+
+def find_head(tx: Tx, lane: Lane) -> Head | None:
+    """The first one; None: it has none."""
+    return next(iter(find_heads(tx, lane, 1)), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gristmill.ledger import bulk, chores, names, parts, queues, stop, workers
+from gristmill.ledger import bulk, chores, limits, names, parts, queues, stop, workers
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.tx import Tx
 
@@ -29,7 +29,7 @@ _LOOKS = {
     "unfinished": chores.PENDING,
     "orders": bulk.LEFT_ALONE,
     "removals": Sql("SELECT 1 FROM gm_removal"),
-    "limits": Sql("SELECT 1 FROM gm_limit"),
+    "limits": limits.MAY_GO_ON,
 }
 DUTIES = Sql(
     f"SELECT ({queues.NEXT_DUE.text}) AS due, "

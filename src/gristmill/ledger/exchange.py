@@ -27,21 +27,23 @@ class Batch:
     emissions: list[Emission] = field(default_factory=list)
     completed: Completed = field(default_factory=Completed)
     outcomes: list[Outcome] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)  # jobs whose own transaction has ended them; only their claims are left
     ended_claims: list[int] = field(default_factory=list)
     careful: bool = False  # take no short cuts: one of them was refused
 
     def __bool__(self) -> bool:
-        return bool(self.emissions or self.completed or self.outcomes or self.ended_claims)
+        return bool(self.emissions or self.completed or self.outcomes or self.written or self.ended_claims)
 
     def add(self, other: Batch) -> None:
         self.emissions += other.emissions
         self.completed.add(other.completed)
         self.outcomes += other.outcomes
+        self.written += other.written
         self.ended_claims += other.ended_claims
 
     def jobs(self) -> list[int]:
         """The jobs whose end is in here."""
-        return [row[0] for row in self.completed.rows] + [outcome.job for outcome in self.outcomes]
+        return [row[0] for row in self.completed.rows] + [outcome.job for outcome in self.outcomes] + self.written
 
     def split(self, emissions: int) -> tuple[Batch, Batch]:
         """Two batches, the first with so many emissions. Jobs whose items are in the second end there too."""
@@ -51,12 +53,13 @@ class Batch:
         jobs = {emission.job for emission in later}
         ends = [outcome for outcome in self.outcomes if outcome.job in jobs]
         others = [outcome for outcome in self.outcomes if outcome.job not in jobs]
-        return Batch(self.emissions[:emissions], self.completed, others), Batch(later, Completed(), ends, self.ended_claims)
+        first = Batch(self.emissions[:emissions], self.completed, others, self.written)
+        return first, Batch(later, Completed(), ends, ended_claims=self.ended_claims)
 
     def spelled_out(self) -> Batch:
         """The same with every plain completion as an outcome: slower, but each one is answered for itself."""
         outcomes = self.outcomes + self.completed.spelled_out()
-        return Batch(self.emissions, Completed(), outcomes, self.ended_claims, careful=True)
+        return Batch(self.emissions, Completed(), outcomes, self.written, self.ended_claims, careful=True)
 
 
 class Exchanged(NamedTuple):

@@ -123,6 +123,14 @@ _SUCCESS = {
     Verdict.UNCHANGED: State.COMPLETED,
     Verdict.SKIPPED: State.SKIPPED,
 }
+_TELLS: dict[Verdict, bool] = {  # of what a limit is about: well or not; all others say nothing
+    Verdict.COMPLETED: True,
+    Verdict.WITH_ERRORS: True,
+    Verdict.END_RUN: True,
+    Verdict.UNCHANGED: True,
+    Verdict.ERROR: False,
+    Verdict.TIMEOUT: False,
+}
 _APPLIES = (Verdict.COMPLETED, Verdict.WITH_ERRORS, Verdict.END_RUN)
 _FAILURE = {
     Verdict.ERROR: Failure.ERROR,
@@ -274,8 +282,7 @@ def _free(tx: Tx, completed: Completed | None, outcomes: Sequence[Outcome], refu
     late = set(refused)
     for o in outcomes:
         if o.job not in late:
-            told = o.verdict in _SUCCESS or o.verdict in (Verdict.ERROR, Verdict.TIMEOUT)
-            tx.free([o.job], well=o.verdict in _SUCCESS if told else None)
+            tx.free([o.job], well=_TELLS.get(o.verdict))
 
 
 class SomeRefused(Exception):

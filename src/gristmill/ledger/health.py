@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.clock import SECOND, to_datetime
-from gristmill.demand import Demand, least_lacking, pool_of
+from gristmill.demand import Demand, all_of, least_lacking, options, pool_of
 from gristmill.errors import DatabaseError
 from gristmill.ledger import names, schedules
 from gristmill.ledger.columns import REVISION
@@ -42,16 +42,21 @@ _WORKERS = Sql(
     " heartbeat_at - {now} AS ahead FROM gm_worker"
     f" WHERE state = {WorkerState.ACTIVE:d} ORDER BY id"
 )
-_WAITING = Sql(
-    "SELECT q.id, q.name FROM gm_queue q WHERE NOT q.paused AND (EXISTS (SELECT 1 FROM gm_job WHERE ready IS NOT NULL"
+_WITH_JOBS = (
+    "SELECT q.id, q.name FROM gm_queue q WHERE %s AND (EXISTS (SELECT 1 FROM gm_job WHERE ready IS NOT NULL"
     " AND queue_id = q.id) OR EXISTS (SELECT 1 FROM gm_job WHERE run_at <= {now} AND queue_id = q.id)) ORDER BY q.name"
 )
+_WAITING = Sql(_WITH_JOBS % "NOT q.paused")
+_PAUSED = Sql(_WITH_JOBS % "q.paused")
 _WAITING_IN = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool {in pools} LIMIT 1")
-_OPEN_CIRCUITS = Sql("SELECT name, key, failures FROM gm_limit WHERE open_until IS NOT NULL ORDER BY name, key LIMIT 5")
-# Who told workers of jobs, as late as any other (or within some minutes): who has stopped does not matter any more.
+_OPEN_CIRCUITS = Sql(  # a key that nobody uses any more stays half open for ever, and nobody minds
+    "SELECT name, key, failures FROM gm_limit l WHERE open_until IS NOT NULL AND (open_until > {now} OR EXISTS"
+    " (SELECT 1 FROM gm_job WHERE limit_id = l.id AND run_at = {waiting})) ORDER BY name, key LIMIT 5"
+)
+# Who told workers of jobs last, and who did within some minutes: who has stopped does not matter any more.
 _RINGERS = Sql(
-    "SELECT q.name, r.delivery FROM gm_ringer r JOIN gm_queue q ON q.id = r.queue_id WHERE r.at >="
-    " (SELECT max(at) FROM gm_ringer WHERE queue_id = r.queue_id) - :lately ORDER BY q.name, r.delivery"
+    "SELECT q.name, r.delivery FROM gm_ringer r JOIN gm_queue q ON q.id = r.queue_id WHERE r.at >= {now} - :lately"
+    " OR r.at = (SELECT max(at) FROM gm_ringer WHERE queue_id = r.queue_id) ORDER BY q.name, r.delivery"
 )
 _PARKED = Sql(
     "SELECT count(*) FROM (SELECT error_class FROM gm_job WHERE fingerprint IS NOT NULL LIMIT :most) AS failed"
@@ -131,6 +136,9 @@ def _ledger(tx: Tx, whose_clock: str) -> Iterator[Diagnosis]:
             yield Diagnosis("queues", False, f"{row.name} has jobs, and no worker", ("gristmill", *serve))
         else:
             yield from _unfit(tx, row, alive, classes)
+    for row in tx.all(_PAUSED):
+        said = f"{row.name} is paused, and has jobs"
+        yield Diagnosis("queues", False, said, ("gristmill", "queue", "resume", row.name))
     yield from _locks(tx)
     for row in tx.all(_OPEN_CIRCUITS):
         said = f"the circuit of {row.name} {row.key} is open after {row.failures} failures in a row: its jobs wait"
@@ -162,9 +170,8 @@ def _unfit(tx: Tx, queue: Any, alive: Sequence[Worker], classes: Mapping[int, De
         pools = [pool_of(number), pool_of(number, True)]
         lacks = least_lacking(offers(alive, queue.name, pools[0]), demand)
         if lacks and tx.one(_WAITING_IN, queue=queue.id, pools=pools) is not None:
-            said = f"{queue.name} has jobs that need {' and '.join(lacks)}, and no worker that has it"
-            labels = [word for label in demand.labels for word in ("--label", label)]
-            yield Diagnosis("queues", False, said, ("gristmill", "work", "-q", queue.name, *labels))
+            said = f"{queue.name} has jobs, and no worker with {all_of(demand, lacks)}"
+            yield Diagnosis("queues", False, said, ("gristmill", "work", "-q", queue.name, *options(demand)))
 
 
 def _schedules(tx: Tx) -> Iterator[Diagnosis]:
@@ -186,7 +193,8 @@ def _delivery(tx: Tx, workers: list[Any]) -> Iterator[Diagnosis]:
         for worker in workers:
             if worker.delivery != row.delivery and any(offers([Worker.of(worker)], row.name, 0)):
                 said = f"jobs in {row.name} are told of by {row.delivery}, worker {worker.id} listens to {worker.delivery}"
-                yield Diagnosis("delivery", False, said, ("export", f"GRISTMILL_DELIVERY={row.delivery}"))
+                said = f"{said}: stop that, or those who enqueue, and start them with the same"
+                yield Diagnosis("delivery", False, said, ("gristmill", "work", "--delivery", row.delivery))
                 return
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,15 +21,19 @@ from gristmill.states import State
 
 Given = Mapping[str, Any]  # numbers by name; None: no limit
 
+# Jobs in progress with each limit that counts them: their own, and their queue's.
+_RUNNING = (
+    "gm_job j JOIN gm_queue q ON q.id = j.queue_id JOIN gm_limit k ON k.id IN (j.limit_id, q.limit_id)"
+    f" WHERE j.id {{in ids}} AND j.state = {State.IN_PROGRESS:d}"
+)
 _FIND = Sql("SELECT id, chosen FROM gm_limit WHERE name = :name AND key = :key {lock}")
 _NAMES = Sql("SELECT DISTINCT name FROM gm_limit ORDER BY name")
 _SET = Sql("UPDATE gm_limit SET chosen = :chosen WHERE id = :id")
 _CLOSE = Sql("UPDATE gm_limit SET failures = 0, open_until = NULL WHERE id = :id AND open_until IS NOT NULL")
 _ADD_FOR_QUEUE = Sql("INSERT INTO gm_limit (name, key) VALUES (:name, :key) ON CONFLICT DO NOTHING")
 _LIMIT_QUEUE = Sql("UPDATE gm_queue SET limit_id = :id WHERE name = :queue")
-_RUNNING_IN = Sql(
-    "INSERT INTO gm_permit (limit_id, job_id, in_line) SELECT :id, id, {false} FROM gm_job WHERE id {in ids}"
-    f" AND state = {State.IN_PROGRESS:d} AND queue_id = :queue ON CONFLICT DO NOTHING"
+_COUNT = Sql(
+    f"INSERT INTO gm_permit (limit_id, job_id, in_line) SELECT k.id, j.id, {{false}} FROM {_RUNNING} ON CONFLICT DO NOTHING"
 )
 _IN_USE = Sql("SELECT DISTINCT p.limit_id FROM gm_permit p JOIN gm_limit k ON k.id = p.limit_id WHERE k.name = :name")
 _COUNTED = (
@@ -93,9 +96,9 @@ def set_limit(tx: Tx, name: str, key: str, given: Given | None, *, by: str) -> N
     chosen = None if given is None else _merged(row.chosen, given)
     tx.run(_SET, id=row.id, chosen=chosen)
     audit(tx, by, "limit.set", f"limit {name}{' ' + key if key else ''}", **(given or {"default": True}))
-    for used in tx.all(_IN_USE, name=name):
-        tx.poke(used.limit_id)
     tx.poke(row.id)
+    for used in () if key else tx.all(_IN_USE, name=name):
+        tx.poke(used.limit_id)
     tx.ring(DELAYED)  # keys of which everything waits are found by whoever keeps house
 
 
@@ -116,7 +119,8 @@ def close_circuit(tx: Tx, name: str, key: str, *, by: str) -> None:
 
 
 def limit_queue(tx: Tx, queue: str, given: Given, *, by: str) -> None:
-    """Sets how many jobs of a queue may be in progress, or start per second. What is in progress counts."""
+    """Sets how many jobs of a queue may be in progress, or start per second. What is in progress counts; what is just
+    being claimed is counted by its worker, when that sees the limit."""
     known = queues(tx)
     if queue not in known:
         raise NotFound(f"there is no queue {queue!r}{did_you_mean(queue, known)}")
@@ -127,25 +131,25 @@ def limit_queue(tx: Tx, queue: str, given: Given, *, by: str) -> None:
     numbers = Numbers.of(chosen)
     limited = numbers.at_once is not None or numbers.per_second is not None
     tx.run(_LIMIT_QUEUE, queue=queue, id=row.id if limited else None)
-    if limited and (ids := claimed_ids(tx)):
-        tx.run(_RUNNING_IN, id=row.id, queue=known[queue], ids=ids)
+    if limited:
+        count_running(tx)
     audit(tx, by, "queue.set", f"queue {queue}", **given)
     tx.ring(known[queue])
 
 
+def count_running(tx: Tx) -> None:
+    """Counts jobs in progress that a limit does not know: their queue had none when they were claimed."""
+    if ids := claimed_ids(tx):
+        tx.run(_COUNT, ids=ids)
+
+
 # ---- finding and mending what should not be
 
-_WITHOUT = (
-    "SELECT j.id, j.limit_id, j.state FROM gm_job j WHERE %s AND j.limit_id IS NOT NULL AND NOT EXISTS"
-    " (SELECT 1 FROM gm_permit p WHERE p.limit_id = j.limit_id AND p.job_id = j.id) ORDER BY j.id LIMIT :most"
+_UNKNOWN = "NOT EXISTS (SELECT 1 FROM gm_permit p WHERE p.limit_id = k.id AND p.job_id = j.id) ORDER BY j.id LIMIT :most"
+_IN_LINE_WITHOUT = Sql(
+    f"SELECT j.id, j.limit_id FROM gm_job j JOIN gm_limit k ON k.id = j.limit_id WHERE j.ready IS NOT NULL AND {_UNKNOWN}"
 )
-_IN_LINE_WITHOUT = Sql(_WITHOUT % "j.ready IS NOT NULL")
-_RUNNING_WITHOUT = Sql(_WITHOUT % f"j.id {{in ids}} AND j.state = {State.IN_PROGRESS:d}")
-_STEP_BACK = Sql("UPDATE gm_job SET ready = NULL, run_at = {waiting} WHERE id {in ids} AND ready IS NOT NULL")
-_GIVE = Sql(
-    "INSERT INTO gm_permit (limit_id, job_id, in_line) SELECT limit_id, id, {false} FROM gm_job WHERE id {in ids}"
-    f" AND state = {State.IN_PROGRESS:d} ON CONFLICT DO NOTHING"
-)
+_RUNNING_WITHOUT = Sql(f"SELECT j.id, j.limit_id FROM {_RUNNING} AND {_UNKNOWN}")
 
 
 def repair_permits(tx: Tx, mend: bool, quiet: int = 0, most: int = 1000) -> list[Repair]:
@@ -154,10 +158,10 @@ def repair_permits(tx: Tx, mend: bool, quiet: int = 0, most: int = 1000) -> list
     ids = claimed_ids(tx)
     running: Sequence[Any] = tx.all(_RUNNING_WITHOUT, ids=ids, most=most) if ids else []
     if mend and in_line:
-        tx.run(_STEP_BACK, ids=[row.id for row in in_line])
+        tx.run(limits.STEP_BACK, ids=[row.id for row in in_line])
     if mend and running:
-        tx.run(_GIVE, ids=[row.id for row in running])
-    for limit in Counter(row.limit_id for row in (*in_line, *running)) if mend else ():
-        tx.poke(limit)
+        tx.run(_COUNT, ids=[row.id for row in running])
+    for limit in {row.limit_id for row in (*in_line, *running)} if mend else ():
+        tx.poke(limit)  # their own; that of a queue is looked at by who claims
     found = [Repair("step back", f"job {row.id}", "in the line, but its limit does not know") for row in in_line]
     return found + [Repair("count", f"job {row.id}", "in progress, but its limit does not know") for row in running]

@@ -38,7 +38,8 @@ _COUNTS = Sql(
     f" FROM {_ITS_JOB} WHERE p.limit_id {{in ids}} GROUP BY p.limit_id"
 )
 _PERMITS = Sql(
-    f"SELECT p.limit_id, p.job_id, p.in_line, j.state, CASE WHEN {_HOLDS} THEN j.ready END, j.started_at, q.paused"
+    f"SELECT p.limit_id, p.job_id, p.in_line, CASE WHEN {_HOLDS} THEN {{false}} ELSE {{true}} END, j.state,"
+    f" CASE WHEN {_HOLDS} THEN j.ready END, j.started_at, q.paused"
     f" FROM {_ITS_JOB} WHERE p.limit_id {{in ids}}"
 )
 _REMOVE_OVER = Sql(
@@ -65,7 +66,7 @@ _NEXT_OF_ALIKE = Sql(  # SQLite: how many may not come from a row
     " LIMIT :most))"
 )
 _INTO_LINE = Sql("UPDATE gm_job SET ready = {next}, run_at = NULL WHERE id {in ids} RETURNING id, limit_id, queue_id")
-_STEP_BACK = Sql(
+STEP_BACK = Sql(
     "UPDATE gm_job SET ready = NULL, run_at = {waiting} WHERE id {one_of SELECT id FROM gm_job WHERE id {in ids}"
     " AND ready IS NOT NULL {skip}} RETURNING id"
 )
@@ -88,10 +89,14 @@ _REMEMBER = Sql(
 # From key to key, not from job to job: there may be 100,000 of one.
 _WAITING_KEYS = Sql(
     "WITH RECURSIVE k(id) AS (SELECT (SELECT limit_id FROM gm_job {by_limit} WHERE run_at = {waiting}"
-    " AND limit_id IS NOT NULL ORDER BY limit_id LIMIT 1) UNION ALL"
+    " AND limit_id > :after ORDER BY limit_id LIMIT 1) UNION ALL"
     " SELECT (SELECT limit_id FROM gm_job {by_limit} WHERE run_at = {waiting} AND limit_id > k.id"
     " ORDER BY limit_id LIMIT 1) FROM k WHERE k.id IS NOT NULL)"
     " SELECT id FROM k WHERE id IS NOT NULL LIMIT :most"
+)
+MAY_GO_ON = Sql(  # something is due, or a job waits: an index answers that, however old PostgreSQL's statistics are
+    "SELECT 1 FROM gm_limit WHERE due_at IS NOT NULL UNION ALL"
+    " SELECT 1 WHERE (SELECT max(run_at) FROM gm_job WHERE run_at IS NOT NULL) = {waiting}"
 )
 _DUE = Sql("SELECT id, due_at - {now} AS due FROM gm_limit WHERE due_at IS NOT NULL ORDER BY due_at LIMIT :most")
 
@@ -100,6 +105,7 @@ class _Permit(NamedTuple):
     limit: int
     job: int
     was_in_line: bool
+    over: bool  # it counts no more
     state: int | None  # None: the job is gone
     ready: int | None  # its place in the line, if this counts
     started_at: int | None
@@ -109,11 +115,11 @@ class _Permit(NamedTuple):
 class _Key:
     """A key as its row and its permits say."""
 
-    def __init__(self, row: Any, counts: Sequence[int], ends: Sequence[bool]) -> None:
+    def __init__(self, row: Any, counts: Sequence[int], ends: Mapping[int, bool]) -> None:
         self.row = row
         self.id: int = row.id
         self.running, self.line, self.shut, self.held = counts
-        self.ends = ends  # of jobs that ended just now: well or not
+        self.ends = ends  # jobs that ended just now: well or not
         self.numbers = Numbers.of(row.declared, row.chosen, row.own)
         self.permits: Sequence[_Permit] = ()  # only where they matter one by one
 
@@ -121,11 +127,21 @@ class _Key:
         numbers, row = self.numbers, self.row
         self.breaker = Breaker(row.failures, row.open_until)
         if numbers.breaker is not None or row.open_until is not None:
-            self.breaker = self.breaker.after(numbers, row.at, self.ends)
+            self.breaker = self.breaker.after(numbers, row.at, [*self._ended_elsewhere(), *self.ends.values()])
         self.bucket = Bucket(row.tokens, row.stamped)
         if numbers.per_second is not None:
             self.bucket = self._filled(numbers.per_second)
         self.room = room(numbers, self.breaker, self.bucket, row.at, self.running, self.line, self.over)
+
+    @property
+    def one_by_one(self) -> bool:
+        """Do its permits matter one by one?"""
+        shaky = self.numbers.breaker is not None and (self.row.failures > 0 or self.row.open_until is not None)
+        return shaky or self.numbers.per_second is not None
+
+    def _ended_elsewhere(self) -> list[bool]:
+        """Jobs that ended well in their application's own transaction, which could not tell."""
+        return [True for p in self.permits if p.over and p.state in _WELL and p.job not in self.ends]
 
     def _filled(self, rate: float) -> Bucket:
         left = [p for p in self.permits if p.was_in_line and p.ready is None]
@@ -155,16 +171,18 @@ class _Key:
 
 
 _NONE = (0, 0, 0, 0)
+_WELL = (State.COMPLETED, State.COMPLETED_WITH_ERRORS)
+
+Ends = Mapping[int, Mapping[int, bool]]  # by key: jobs that ended just now, well or not
 
 
-def _read(tx: Tx, sql: Sql, ids: Collection[int], ends: Mapping[int, Sequence[bool]]) -> dict[int, _Key]:
+def _read(tx: Tx, sql: Sql, ids: Collection[int], ends: Ends) -> dict[int, _Key]:
     rows = tx.all(sql, ids=sorted(ids))
     if not rows:
         return {}
     counts = {limit: given for limit, *given in tx.tuples(_COUNTS, ids=[row.id for row in rows])}
-    keys = {row.id: _Key(row, counts.get(row.id, _NONE), ends.get(row.id, ())) for row in rows}
-    rated = [key.id for key in keys.values() if key.numbers.per_second is not None]
-    for limit, permits in _one_by_one(tx, rated).items():
+    keys = {row.id: _Key(row, counts.get(row.id, _NONE), ends.get(row.id, {})) for row in rows}
+    for limit, permits in _one_by_one(tx, [key.id for key in keys.values() if key.one_by_one]).items():
         keys[limit].permits = permits
     for key in keys.values():
         key.decide()
@@ -184,7 +202,7 @@ def _one_by_one(tx: Tx, ids: Sequence[int]) -> dict[int, list[_Permit]]:
 def settle(tx: Tx) -> None:
     """Lets jobs go on whose limits have room again, or who are new: the last thing in a transaction that said so."""
     if tx.poked or tx.freed:
-        ends: dict[int, list[bool]] = {}
+        ends: dict[int, dict[int, bool]] = {}
         freed = tx.all(_FREED, ids=sorted(tx.freed)) if tx.freed else ()
         for row in freed:
             if row.name == OF_QUEUES:
@@ -192,8 +210,8 @@ def settle(tx: Tx) -> None:
                     tx.ring(row.queue)
                 continue
             tx.poked.add(row.limit_id)
-            if tx.freed[row.job_id] is not None:
-                ends.setdefault(row.limit_id, []).append(bool(tx.freed[row.job_id]))
+            if (well := tx.freed[row.job_id]) is not None:
+                ends.setdefault(row.limit_id, {})[row.job_id] = well
         poked = set(tx.poked)
         tx.freed.clear()
         tx.poked.clear()
@@ -201,7 +219,8 @@ def settle(tx: Tx) -> None:
 
 
 def tell(tx: Tx) -> None:
-    """The same in a caller's transaction, which may take long: nothing is locked, but workers are told to look."""
+    """The same in a caller's transaction, which may take long: nothing is locked, but workers are told to look.
+    What ended well is found by its permit."""
     if tx.poked or (tx.freed and tx.all(_FREED, ids=sorted(tx.freed))):
         tx.ring(DELAYED)
 
@@ -213,7 +232,7 @@ def follow(tx: Tx, jobs: Iterable[int]) -> None:
         promote(tx, keys, wait=False)  # who holds them does the same, or will
 
 
-def promote(tx: Tx, ids: Collection[int], ends: Mapping[int, Sequence[bool]] | None = None, *, wait: bool = True) -> int:
+def promote(tx: Tx, ids: Collection[int], ends: Ends | None = None, *, wait: bool = True) -> int:
     """Puts as many jobs of these keys into the line as may be there; says how many."""
     keys = _read(tx, _LOCK if wait else _LOCK_FREE, ids, ends or {}) if ids else {}
     if not keys:
@@ -247,13 +266,16 @@ def _step_back(tx: Tx, keys: Mapping[int, _Key]) -> None:
         line = [permit for permit in permits if permit.ready is not None and not permit.paused]
         chosen += [permit for permit in permits if permit.ready is not None and permit.paused]
         chosen += line[keys[limit].room.free :] if keys[limit].room.free < 0 else []
-    back = {job for (job,) in tx.tuples(_STEP_BACK, ids=[permit.job for permit in chosen])} if chosen else set()
+    back = {job for (job,) in tx.tuples(STEP_BACK, ids=[permit.job for permit in chosen])} if chosen else set()
     if back:
         tx.run(_TAKE_BACK, f=[permit[:2] for permit in chosen if permit.job in back])
 
 
 def _remove_over(tx: Tx, keys: Mapping[int, _Key]) -> None:
-    if over := [key.id for key in keys.values() if key.over]:
+    """Of keys that were read one by one, only what was seen: another job's end has not been counted yet."""
+    if seen := [p[:2] for key in keys.values() for p in key.permits if p.over]:
+        tx.run(_TAKE_BACK, f=seen)
+    if over := [key.id for key in keys.values() if key.over and not key.one_by_one]:
         tx.run(_REMOVE_OVER, ids=over)
 
 
@@ -278,17 +300,17 @@ def _list(numbers: Sequence[int]) -> str:
 # ---- what nobody said, and what is due
 
 
-def waiting_keys(tx: Tx, most: int = 1 << 30) -> list[int]:
-    """Keys of which jobs wait."""
+def waiting_keys(tx: Tx, after: int = 0, most: int = 1000) -> list[int]:
+    """Keys of which jobs wait, a page of them by number."""
     with tx.in_order():
-        return [row.id for row in tx.all(_WAITING_KEYS, most=most)]
+        return [row.id for row in tx.all(_WAITING_KEYS, after=after, most=most)]
 
 
-def to_promote(tx: Tx) -> list[int]:
-    """Keys of which a job waits though it need not. Only looks."""
-    ids = waiting_keys(tx)
+def to_promote(tx: Tx, after: int = 0, most: int = 1000) -> tuple[list[int], int]:
+    """Keys of the next page of which a job waits though it need not, and where to go on (0: it was the last). Only looks."""
+    ids = waiting_keys(tx, after, most)
     found = _read(tx, _LOOK, ids, {}) if ids else {}
-    return [key.id for key in found.values() if key.room.free or key.shut]
+    return [key.id for key in found.values() if key.room.free or key.shut], ids[-1] if len(ids) == most else 0
 
 
 def due(tx: Tx, most: int = 1000) -> tuple[list[int], int | None]:
@@ -300,7 +322,9 @@ def due(tx: Tx, most: int = 1000) -> tuple[list[int], int | None]:
 
 # ---- a worker for one run only
 
-_OF_RUN = "stage_id IN (SELECT id FROM gm_stage WHERE run_id = :run)"
+_OF_RUN = (  # those of a paused queue would only keep others out of the line
+    "stage_id IN (SELECT id FROM gm_stage WHERE run_id = :run) AND NOT queue_id IN (SELECT id FROM gm_queue WHERE paused)"
+)
 _KEYS_OF_RUN = Sql(f"SELECT DISTINCT limit_id FROM gm_job WHERE run_at = {{waiting}} AND {_OF_RUN}")
 _OTHERS = Sql(
     "SELECT p.limit_id, p.job_id FROM gm_permit p JOIN gm_job j ON j.id = p.job_id WHERE p.limit_id {in ids}"
@@ -313,7 +337,7 @@ _FIRST_OF_RUN = Sql(
 
 
 def waits(tx: Tx, run: int) -> bool:
-    """Does a job of this run wait for a limit?"""
+    """Does a job of this run wait for nothing but a limit?"""
     return tx.one(_KEYS_OF_RUN, run=run) is not None
 
 
@@ -326,7 +350,7 @@ def prefer(tx: Tx, run: int) -> None:
         others.setdefault(limit, []).append(job)
     for limit, jobs in others.items():
         chosen = [job for (job,) in tx.tuples(_FIRST_OF_RUN, lim=limit, run=run, most=len(jobs))]
-        back = [job for (job,) in tx.tuples(_STEP_BACK, ids=jobs[: len(chosen)])]
+        back = [job for (job,) in tx.tuples(STEP_BACK, ids=jobs[: len(chosen)])]
         went_on = tx.tuples(_INTO_LINE, ids=chosen[: len(back)]) if back else []
         if back:
             tx.run(_TAKE_BACK, f=[(limit, job) for job in back])

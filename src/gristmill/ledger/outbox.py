@@ -1,9 +1,10 @@
 """Which ready jobs are published in Redis, for RQ and Arq. Only these have a row in `gm_message`.
 
 A job counts as published while its row names the attempt that comes next, and Redis still is what it was when it took the
-message: since when it has its data (the era), and how many batches it has taken since then. One that lost everything has
-another era; one that came back with older data has a smaller number. Then the message is published again. Twice is no
-harm: a claim takes a job once.
+message: the same process, with the same data (the era), which has taken as many batches. One that lost everything, or was
+started again, has another era. Then the message is published again. Twice is no harm: a claim takes a job once.
+
+Jobs of queues that have a limit are not published: who is offered one could mostly not have it. Workers look for them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ WINDOW = 10_000  # jobs of one queue that are published at once: a million ready
 _SLACK = 1000  # places in the line that are looked at again: PostgreSQL's numbers do not commit in their order
 
 _PUBLISHED = "m.attempt = j.attempt + 1 AND m.era = :era AND m.number <= :number"
-_OPEN = "EXISTS (SELECT 1 FROM gm_queue WHERE id = :queue AND NOT paused)"
+_OPEN = "EXISTS (SELECT 1 FROM gm_queue WHERE id = :queue AND NOT paused AND limit_id IS NULL)"
 _COLUMNS = "id, queue_id, attempt, priority, ready"
 _MISSING = (
     f"SELECT j.id, j.queue_id, j.attempt + 1 AS attempt, j.priority, j.ready FROM (%s) AS j WHERE NOT EXISTS"
@@ -41,6 +42,10 @@ _NEW = Sql(
         for level in Priority
     )
 )
+_IN_LINE = Sql(
+    "SELECT count(*) FROM (SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue"
+    f" AND pool IN ({', '.join(map(str, BY_NAME))}) LIMIT :window) AS line"
+)
 _RECORD = Sql(
     "INSERT INTO gm_message (job_id, attempt, backend_job_id, era, number, at)"
     " SELECT f.job, f.attempt, f.name, :era, :number, {now} FROM {rows f: job bigint, attempt bigint, name text} WHERE true"
@@ -53,11 +58,11 @@ _DECLINE = Sql(
 )
 UNPUBLISH_ALL = Sql("UPDATE gm_message SET era = 0")
 _NAME = Sql("SELECT backend_job_id FROM gm_message WHERE job_id = :job")
-_QUEUES = Sql("SELECT id, name FROM gm_queue ORDER BY id")
+_QUEUES = Sql("SELECT id, name, limit_id IS NOT NULL AS limited FROM gm_queue ORDER BY id")
 
 
 class Mark(NamedTuple):
-    """What Redis is now: since when it has its data, and how many batches it has taken."""
+    """What Redis is now: which process with which data, and how many batches it has taken."""
 
     era: int
     number: int
@@ -80,8 +85,13 @@ def unpublished(tx: Tx, queue: int, mark: Mark, most: int) -> list[Due]:
 
 
 def newly_ready(tx: Tx, queue: int, mark: Mark, floor: int, most: int) -> list[Due]:
-    """The same from the end of the line: those that came after (or shortly before) the one at `floor`."""
+    """The same from the end of the line: those that came after (or shortly before) the one at `floor`.
+
+    None, if that is beyond the window: they are published when they come nearer to the front.
+    """
     rows = tx.tuples(_NEW, queue=queue, floor=floor - _SLACK, most=most, **mark._asdict())
+    if rows and tx.value(_IN_LINE, queue=queue, window=WINDOW) >= WINDOW:
+        return []
     return [Due(*row) for row in rows]
 
 
@@ -103,5 +113,6 @@ def backend_job_id(tx: Tx, job: int) -> str | None:
     return name
 
 
-def queues(tx: Tx) -> dict[int, str]:
-    return {row.id: row.name for row in tx.all(_QUEUES)}
+def queues(tx: Tx) -> dict[int, tuple[str, bool]]:
+    """The names of all, and whether they have a limit."""
+    return {row.id: (row.name, bool(row.limited)) for row in tx.all(_QUEUES)}

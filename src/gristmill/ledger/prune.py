@@ -80,7 +80,7 @@ def old_runs(tx: Tx, pipeline: str, rule: Rule, after: int, most: int) -> list[O
     return [Old(*row) for row in tx.tuples(_RUNS, after=after, most=most, **how)]
 
 
-class Limit(NamedTuple):
+class Cut(NamedTuple):
     """What goes of the jobs of one task in one state: those that ended by `cutoff`, those up to the number `bottom`."""
 
     task: int
@@ -89,32 +89,32 @@ class Limit(NamedTuple):
     bottom: int
 
 
-def limits(tx: Tx, tasks: Sequence[int], rules: Iterable[Rule]) -> list[Limit]:
-    """The rules of a task as limits. `tasks`: its numbers, one for each way in which it was ever asked for."""
+def cuts(tx: Tx, tasks: Sequence[int], rules: Iterable[Rule]) -> list[Cut]:
+    """The rules of a task as cuts. `tasks`: its numbers, one for each way in which it was ever asked for."""
     at = now(tx)
-    found: list[Limit] = []
+    found: list[Cut] = []
     for rule in rules:
         cutoff = -1 if rule.age is None else at - rule.age
         bottom = 0
         if rule.most is not None:
             bottom = tx.value(_NTH_NEWEST, tasks=tasks, states=rule.states, count=rule.most) or 0
-        found += [Limit(task, state, cutoff, bottom) for task in tasks for state in rule.states]
+        found += [Cut(task, state, cutoff, bottom) for task in tasks for state in rule.states]
     return found
 
 
 class Page(NamedTuple):
     jobs: list[int]
-    last: int | None  # where to go on; None: what comes after is younger than any limit
+    last: int | None  # where to go on; None: what comes after is younger than any cut
 
 
-def old_jobs(tx: Tx, limits: Sequence[Limit], after: int, most: int) -> Page:
+def old_jobs(tx: Tx, cuts: Sequence[Cut], after: int, most: int) -> Page:
     """Looks at the next `most` jobs; says which of them are ended jobs on their own that are to go."""
     tx.by_key()
     page = tx.one(_PAGE, after=after, most=most)
-    cutoff, bottom = max(limit.cutoff for limit in limits), max(limit.bottom for limit in limits)
+    cutoff, bottom = max(cut.cutoff for cut in cuts), max(cut.bottom for cut in cuts)
     if page.last is None or (page.oldest > cutoff and after >= bottom):
         return Page([], None)
-    jobs = [number for (number,) in tx.tuples(_JOBS, f=limits, after=after, upto=page.last)]
+    jobs = [number for (number,) in tx.tuples(_JOBS, f=cuts, after=after, upto=page.last)]
     return Page(jobs, page.last)
 
 

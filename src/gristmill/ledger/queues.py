@@ -52,7 +52,7 @@ def set_paused(tx: Tx, name: str, paused: bool, *, by: str) -> None:
         raise NotFound(f"there is no queue {name!r}{did_you_mean(name, queues(tx))}")
     audit(tx, by, "queue.pause" if paused else "queue.resume", f"queue {name}")
     tx.ring(queues(tx)[name])
-    for limit in limits.waiting_keys(tx, 1000) if not paused else ():  # more are found by whoever keeps house
+    for limit in limits.waiting_keys(tx) if not paused else ():  # more are found by whoever keeps house
         tx.poke(limit)
 
 

@@ -195,7 +195,7 @@ def _firings(tx: Tx, where: str, most: int, **values: Any) -> list[Firing]:
             detail=row.detail,
             by=row.who,
         )
-        for row in tx.all(Sql(f"{_HISTORY}{where} ORDER BY f.id DESC LIMIT :most"), most=most, **values)
+        for row in tx.all(Sql(f"{_HISTORY}{where} ORDER BY f.fire_at DESC, f.id DESC LIMIT :most"), most=most, **values)
     ]
 
 
@@ -319,7 +319,6 @@ def fire(tx: Tx, number: int, spec: str, what: What | None, problem: str = "") -
     if turn.fire is not None:
         _record(tx, number, turn.fire, fired)
     tx.run(_PLACE, schedule=number, fire=turn.next, due=schedule.due(turn.next))
-    tx.run(_FORGET, schedule=number, kept=_KEPT)
     return fired
 
 
@@ -373,6 +372,7 @@ def _record(tx: Tx, number: int, fire_at: int | None, fired: Fired, who: str | N
     if fired.outcome is Outcome.STARTED:
         one = fired.runs[0] if len(fired.runs) == 1 else None
         tx.run(_LAST, schedule=number, fire=fire_at, job=fired.job, run=one)
+    tx.run(_FORGET, schedule=number, kept=_KEPT)
     return entry
 
 

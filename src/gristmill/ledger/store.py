@@ -448,7 +448,8 @@ def _sqlite_engine(url: URL) -> Engine:
     @event.listens_for(engine, "connect")
     def configure(dbapi: Any, record: Any) -> None:
         dbapi.isolation_level = None  # transactions begin where _turn says
-        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", f"busy_timeout = {_BUSY_MS}"):
+        _use_wal(dbapi, module.OperationalError)
+        for pragma in ("synchronous = FULL", "foreign_keys = ON", f"busy_timeout = {_BUSY_MS}"):
             dbapi.execute(f"PRAGMA {pragma}")
         record.info["turnstile"] = _Turnstile(Path(str(url.database)).absolute())
 
@@ -457,6 +458,19 @@ def _sqlite_engine(url: URL) -> Engine:
         record.info.pop("turnstile").close()
 
     return engine
+
+
+def _use_wal(dbapi: Any, busy: type[Exception]) -> None:
+    """SQLite does not wait here as it does elsewhere: two who open a new file at once would refuse each other."""
+    until = time.monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            dbapi.execute("PRAGMA journal_mode = WAL")
+            return
+        except busy as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.005)
 
 
 class _Turnstile:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from gristmill.clock import to_datetime
-from gristmill.demand import NOTHING, Demand, all_of, class_of, least_lacking
+from gristmill.demand import NOTHING, Demand, all_of, class_of, least_lacking, options
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.identity import gone, host
 from gristmill.ledger import locks, names, why_limits
@@ -135,8 +135,7 @@ def of_job(job: Job, now: int) -> Why:
         return _why(target, Reason.NO_WORKER, said, *serve)
     if job.lacks:
         said = f"{job.name} waits: queue {job.queue!r} has no running worker with {all_of(job.demand, job.lacks)}"
-        labels = [word for label in job.demand.labels for word in ("--label", label)]
-        return _why(target, Reason.NO_WORKER, said, "work", "-q", job.queue, *labels)
+        return _why(target, Reason.NO_WORKER, said, "work", "-q", job.queue, *options(job.demand))
     if (waits := why_limits.of_job(target, job.name, job.limit)) is not None:
         return waits
     if job.ahead:

@@ -51,7 +51,8 @@ class Mill(Mending, Many, Working):
         ledger = store.Ledger(database_url(url), clock)
         try:
             if ledger.is_sqlite and not create and not ledger.path.exists():
-                raise SchemaMismatch(f"there is no database {store.shown(ledger.url)}")
+                shown = store.shown(ledger.url)
+                raise SchemaMismatch(f"there is no database {shown}; run: gristmill --database {shown} db upgrade")
             if ledger.is_sqlite and create and ledger.revision() is None:
                 if registry.migrations:
                     migrate.upgrade(ledger.url.render_as_string(hide_password=False), own=registry.own())

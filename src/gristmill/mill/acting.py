@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gristmill.binding import check_key
-from gristmill.errors import Invalid, NotFound, Refused, did_you_mean
+from gristmill.errors import Invalid, NotFound, Refused, did_you_mean, quoted
 from gristmill.limit import check_numbers
 from gristmill.mill.lazy import lazy
 from gristmill.mill.reading import Reading
@@ -178,7 +178,7 @@ class Acting(Reading):
             self._queue_ids = self.ledger.do(names.add_queues, [check_name(queue, "queue")])
         if weight is not None:
             if not 0 < weight <= 1e6:
-                raise Invalid(f"a queue's weight is a number above 0, not {weight!r}")
+                raise Invalid(f"a queue's weight is a number above 0, not {quoted(weight)}")
             self.ledger.do(queues.set_weight, queue, weight, by=by or who())
         if limits:
             if unknown := limits.keys() - {"at_once", "per_second"}:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gristmill.binding import check_key
-from gristmill.errors import Invalid, did_you_mean
+from gristmill.errors import Invalid, did_you_mean, quoted
 from gristmill.pipeline import Pipeline, Stage
 
 Named = Stage[Any, Any] | str
@@ -51,7 +51,7 @@ def _only(only: Only | None) -> dict[str, tuple[str, ...] | None] | None:
     if isinstance(only, Mapping):
         return {_name(stage): None if globs is None else _globs(globs) for stage, globs in only.items()}
     if not isinstance(only, Iterable):
-        raise Invalid(f"only must be a stage, several of them, or a dict of them with keys, not {only!r}")
+        raise Invalid(f"only must be a stage, several of them, or a dict of them with keys, not {quoted(only)}")
     return {_name(stage): None for stage in only}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from gristmill import Limit, Mill, task
+from gristmill.testing import drain
 from tests.cli.conftest import Cli
 
 
@@ -26,10 +27,21 @@ def test_limits_are_listed_with_what_they_do(made: Cli) -> None:
     shown = made.call("limit", "list", "host")
     assert shown.code == 0
     assert [line.split() for line in shown.out.splitlines() if "a.org" in line] == [
-        ["host", "a.org", "2", "0", "2", "3", "closed", "application"]
+        ["host", "a.org", "2", "0", "2", "3", "closed,", "0", "of", "5", "failures", "application"]
     ]
     (limit,) = orjson.loads(made.call("limit", "list", "host", "a.org", "--json").out)
     assert (limit["at_once"], limit["ready"], limit["waiting"], limit["circuit"]) == (2, 2, 3, "closed")
+
+
+def test_an_open_circuit_says_when_it_is_tried_again(made: Cli) -> None:
+    @task(name="fetch", limit=Limit("host", per="host", breaker=1, cooldown=600))
+    def failing(ctx: Any, host: str) -> None:
+        raise OSError(host)
+
+    with Mill.open(f"sqlite:///{made.folder}/gristmill.db", failing) as mill:
+        mill.enqueue(failing, args={"host": "a.org"})
+        drain(mill, until="idle")
+    assert "open, one is tried in " in made.call("limit", "list", "host").out
 
 
 def test_numbers_are_set_and_forgotten(made: Cli) -> None:

@@ -256,6 +256,7 @@ def test_a_worker_says_what_it_has(made: Cli) -> None:
     shown = made.call("worker", "list", "--all").out
     assert "gpu, region=eu" in shown
     assert "2 + default=1" in shown
+    assert "  database  " in shown
 
 
 @pytest.mark.parametrize(

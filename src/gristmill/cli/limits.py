@@ -137,6 +137,14 @@ def _row(limit: LimitState) -> list[str]:
         show.count(limit.running),
         show.count(limit.ready),
         show.count(limit.waiting),
-        limit.circuit or "",
+        _circuit(limit),
         limit.set_by,
     ]
+
+
+def _circuit(limit: LimitState) -> str:
+    if limit.circuit is None:
+        return ""
+    if limit.circuit == "open" and limit.open_until is not None:
+        return f"open, one is tried {show.age(limit.open_until)}"
+    return f"{limit.circuit}, {limit.failures} of {limit.breaker} failures" if limit.key else limit.circuit

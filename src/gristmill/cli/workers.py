@@ -93,6 +93,7 @@ def print_workers(workers: Sequence[Worker], indent: str = "") -> None:
         Column("doing", free=True),
         Column("since"),
         Column("last seen"),
+        Column("delivery"),
         Column("version"),
     ]
     show.table(columns, [_row(worker) for worker in workers], indent)
@@ -111,5 +112,6 @@ def _row(worker: Worker) -> list[str]:
         ", ".join(worker.doing) or "-",
         show.age(worker.registered_at),
         show.age(worker.heartbeat_at),
+        worker.delivery,
         worker.version,
     ]

@@ -73,7 +73,7 @@ class Worker:
         self.id = 0
         self.crew = Crew(for_children(settings, sources, ledger, delivery), settings)
         self.only_run = run
-        self._seat = Seat(self.only, settings.slots, run is None)
+        self._seat = Seat(self.only, run is None)
         self._loops = loops  # that it has beside its own
         self.appetite = Appetite(ledger, self.crew.room, settings, queues, run)
         self.crew.demand = self.appetite.admission.demand

@@ -211,10 +211,10 @@ def test_doubled_and_stale_messages_are_dropped_by_the_claim(
     mill: Mill, carrier: BrokerDelivery, valkey: Valkey, delivery: str, tmp_path: Path
 ) -> None:
     jobs = [mill.enqueue(everyday.write_down, args={"folder": str(tmp_path), "name": str(n)}) for n in range(3)]
-    due = [outbox.Due(job.id, 1, 1, 1, 1) for job in jobs]
+    due = [outbox.Due(job.id, 1, 1, 1) for job in jobs]
     for _ in range(3):
         carrier._send("default", due)
-    carrier._send("default", [outbox.Due(10**6, 1, 1, 1, 1)])  # a job that is not there
+    carrier._send("default", [outbox.Due(10**6, 1, 1, 1)])  # a job that is not there
     with working(mill, slots=2, poll=0.2):
         all_end(mill, *(job.id for job in jobs))
         eventually(lambda: queued_there(valkey, delivery) == 0, "all messages are taken")
@@ -236,7 +236,7 @@ def test_a_message_that_came_while_its_queue_was_paused_rings_again(mill: Mill, 
         all_end(mill, mill.enqueue(everyday.add, args={"a": 0}).id)
         mill.ledger.do(pause_silently)
         job = mill.enqueue(everyday.add, args={"a": 1})
-        mill.delivery._send("default", [outbox.Due(job.id, 1, 1, 1, 1)])  # type: ignore[attr-defined]
+        mill.delivery._send("default", [outbox.Due(job.id, 1, 1, 1)])  # type: ignore[attr-defined]
         eventually(lambda: queued_there(valkey, delivery) == 0)
         assert mill.job(job.id).state == "queued"
         mill.resume("default")

@@ -15,7 +15,7 @@ from tests.apps import everyday
 from tests.delivery.conftest import Opener
 from tests.worker.helpers import all_end, drain, eventually, working
 
-SEAT = Seat((), 4)
+SEAT = Seat()
 QUIET = 0.3  # seconds in which nothing is to be heard
 
 

@@ -21,7 +21,6 @@ class Seat(NamedTuple):
     """What a worker says about itself when it takes a bell."""
 
     queues: Sequence[str] = ()  # none: all
-    slots: int = 1
     by_name: bool = True  # False: it looks for itself, and wants no offers
 
 

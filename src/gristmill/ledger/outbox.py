@@ -22,9 +22,9 @@ _SLACK = 1000  # places in the line that are looked at again: PostgreSQL's numbe
 
 _PUBLISHED = "m.attempt = j.attempt + 1 AND m.era = :era AND m.number <= :number"
 _OPEN = "EXISTS (SELECT 1 FROM gm_queue WHERE id = :queue AND NOT paused AND limit_id IS NULL)"
-_COLUMNS = "id, queue_id, attempt, priority, ready"
+_COLUMNS = "id, attempt, priority, ready"
 _MISSING = (
-    f"SELECT j.id, j.queue_id, j.attempt + 1 AS attempt, j.priority, j.ready FROM (%s) AS j WHERE NOT EXISTS"
+    f"SELECT j.id, j.attempt + 1 AS attempt, j.priority, j.ready FROM (%s) AS j WHERE NOT EXISTS"
     f" (SELECT 1 FROM gm_message m WHERE m.job_id = j.id AND {_PUBLISHED}) ORDER BY j.priority, j.ready LIMIT :most"
 )
 # All of a queue's line, from its front, as far as the window goes.
@@ -72,7 +72,6 @@ class Due(NamedTuple):
     """A ready job that is to be published."""
 
     job: int
-    queue: int
     attempt: int  # that its claim will have
     priority: int
     ready: int

@@ -262,6 +262,7 @@ class Tickers:
 
     def __init__(self, tickers: Iterable[Callable[[float], float]]) -> None:
         self._tickers = [(0.0, ticker) for ticker in tickers]
+        self._failing: set[int] = set()  # an outage is told once, not every two seconds
 
     def tick(self, now: float) -> list[float]:
         """Calls those that are due; says when each is next."""
@@ -269,8 +270,11 @@ class Tickers:
             if now >= at:
                 try:
                     at = now + ticker(now)
+                    self._failing.discard(n)
                 except DatabaseError as error:
-                    log.warning("%s; trying again in %g s", error, _TICK_AGAIN)
+                    if n not in self._failing:
+                        log.warning("%s; trying again every %g s", error, _TICK_AGAIN)
+                    self._failing.add(n)
                     at = now + _TICK_AGAIN
                 self._tickers[n] = (at, ticker)
         return [at for at, _ in self._tickers]

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from gristmill import Mill
 from gristmill.errors import Unavailable
 from gristmill.execution.crew import Crew
+from gristmill.housekeeping import Tickers
 from gristmill.ledger.migrate import upgrade
 from gristmill.ledger.store import Ledger
 from tests import servers
@@ -366,3 +367,17 @@ def test_children_end_before_the_lease_when_the_file_is_locked_for_longer(
         (done,) = all_end(lite, job.id)
     assert (done.state, done.attempt) == ("completed", 2)
     assert_attempts_do_not_overlap(folder)
+
+
+def test_an_outage_is_told_once_by_what_ticks(caplog: pytest.LogCaptureFixture) -> None:
+    answers: list[Exception | None] = [Unavailable("gone"), Unavailable("gone"), None, Unavailable("gone again")]
+
+    def ticker(now: float) -> float:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+        return 0.0
+
+    tickers = Tickers([ticker])
+    for now in (0.0, 2.0, 4.0, 6.0):
+        tickers.tick(now)
+    assert [record.getMessage().partition(";")[0] for record in caplog.records] == ["gone", "gone again"]

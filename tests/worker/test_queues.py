@@ -259,6 +259,7 @@ def test_as_one_line_high_jobs_come_first_in_whichever_queue_and_then_the_oldest
     assert lines(folder / "order") == order[8:] + order[4:8] + order[:4]
 
 
+@pytest.mark.exact
 def test_as_one_line_what_several_slots_take_at_once_stands_in_front(sharing: Mill, folder: Path) -> None:
     """Of each queue as many as are among the first. What is taken at once starts in any order."""
     slots = 3

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 from clerk import app, reconciling, sites
 from clerk.app import open_mill
 from clerk.config import Config, load
-from clerk.db import grants, migrations
+from clerk.db import grants, migrations, tables
 from clerk.errors import ClerkError, NoDatabase, Usage
 from clerk.pipeline import configure
 from clerk.sites import Description
@@ -97,6 +97,28 @@ def test_a_new_site_is_refused_if_it_is_there_and_changed_if_it_is(mill: Mill) -
         {"path": "/x"},
         ["Oak Field"],
     )
+
+
+def test_documents_of_a_source_that_moved_are_those_that_they_were(mill: Mill) -> None:
+    site = Description(SITE, "Oakfield", "played")
+    sites.create(mill, Description("other.ca", "Other", "played"))
+    urls = {SITE: "http://a:1/x.pdf", "other.ca": "http://a:1/http://a:1/x.pdf"}
+    with mill.transaction() as connection:
+        for subdomain, url in urls.items():
+            values = {"subdomain": subdomain, "key": "minutes/A/2026-01-01", "kind": "minutes", "meeting": "A"}
+            row = values | {"date": "2026-01-01", "state": "missing", "url": url}
+            connection.execute(tables.document.insert().values(row))
+
+    def known() -> dict[str, str]:
+        with mill.transaction() as connection:
+            return {row.subdomain: row.url for row in connection.execute(tables.document.select())}
+
+    sites.change(mill, site, ("http://b:2/", "http://c:3/"))
+    assert known() == urls
+    sites.change(mill, site, ("http://a:1/", "http://longer:22/"))
+    assert known() == urls | {SITE: "http://longer:22/x.pdf"}
+    sites.change(mill, Description("other.ca", "Other", "played"), ("http://a:1/", "http://d/"))
+    assert known()["other.ca"] == "http://d/http://a:1/x.pdf"
 
 
 def test_what_a_person_has_to_see_to_is_listed_and_left_alone(mill: Mill, play: Play, clerk_config: Config) -> None:

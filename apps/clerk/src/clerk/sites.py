@@ -38,6 +38,9 @@ _DUE = text("""
 _ACTIVE = text("""
     SELECT r.id, r.args, r.priority FROM gristmill_runs r WHERE r.pipeline = 'site' AND r.subject = :subdomain
         AND r.state IN ('queued', 'in_progress')""")
+_MOVE = text("""
+    UPDATE clerk_document SET url = :now || substr(url, length(:before) + 1)
+    WHERE subdomain = :subdomain AND substr(url, 1, length(:before)) = :before""")
 
 
 class SiteNotFound(ClerkError):
@@ -151,13 +154,19 @@ def known(mill: Mill) -> list[Site]:
         return [site_of(row) for row in rows.mappings()]
 
 
-def change(mill: Mill, description: Description) -> Site:
-    """Replaces what is said of a site; where it is stays."""
+def change(mill: Mill, description: Description, moved: tuple[str, str] | None = None) -> Site:
+    """Replaces what is said of a site; where it is stays.
+
+    `moved`: how its addresses began, and how they begin now. A document is known by its address: without that, all that
+    a source has at its new place would come once more, as others of the same day.
+    """
     values = _values(description)
     subdomain = values.pop("subdomain")
     with mill.transaction() as connection:
         _found(connection, subdomain)
         connection.execute(set_row(tables.site).where(tables.site.c.subdomain == subdomain).values(values))
+        if moved is not None:
+            connection.execute(_MOVE, {"subdomain": subdomain, "before": moved[0], "now": moved[1]})
         return _found(connection, subdomain)
 
 

@@ -218,6 +218,16 @@ def test_it_listens_on_loopback_only_and_ends(tmp_path: Path) -> None:
         get(server, "/")
 
 
+def test_it_has_the_port_that_is_asked_for_unless_somebody_else_has_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as first:
+        port = int(first.url.rsplit(":")[-1])
+        with serving(tmp_path, port) as second:
+            assert second.url != first.url
+            assert get(second, "/")[0] == 200
+    with serving(tmp_path, port) as again:
+        assert again.url == first.url
+
+
 def test_times_are_those_of_the_files(server: Server) -> None:
     os.utime(server.folder / FILES[0], (86_400, 86_400))
     path = f"/{BEND}/documents/minutes/City%20Council/2026-01-13.pdf"

@@ -27,9 +27,14 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; says its exit code. Nothing is raised but KeyboardInterrupt before it begins."""
     from clerk.cli.commands import clerk
 
+    return run_command(clerk, sys.argv[1:] if argv is None else argv)
+
+
+def run_command(command: click.Command, argv: Sequence[str], name: str = "clerk") -> int:
+    """The same for any command; `name`: what a person types for it."""
     _never_fail_on_a_letter()
     try:
-        result = _invoke(clerk, sys.argv[1:] if argv is None else list(argv))
+        result = _invoke(command, list(argv), name)
         sys.stdout.flush()
         return result if isinstance(result, int) else OK
     except click.exceptions.NoArgsIsHelpError as error:
@@ -47,12 +52,12 @@ def run(argv: Sequence[str] | None = None) -> int:
             logs.close()
 
 
-def _invoke(command: click.Command, argv: list[str]) -> object:
+def _invoke(command: click.Command, argv: list[str], name: str) -> object:
     """As click's own `main` does, which would answer a closed pipe and Ctrl-C in its way, not in ours."""
     if "_CLERK_COMPLETE" in os.environ:  # the shell asks what could come next
-        return command.main(argv, prog_name="clerk")
+        return command.main(argv, prog_name=name)
     try:
-        with command.make_context("clerk", argv) as ctx:
+        with command.make_context(name, argv) as ctx:
             return command.invoke(ctx)
     except click.exceptions.Exit as stop:  # --help, --version
         return stop.exit_code

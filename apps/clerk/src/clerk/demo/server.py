@@ -65,11 +65,12 @@ class Server:
     /<site>/documents/<kind>/<meeting>/<date>.pdf
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        """`port`: this one if nobody has it; 0: any."""
         self.folder = folder
         self._asked: list[Asked] = []
         self._lock = threading.Lock()
-        self._http = _Http(("127.0.0.1", 0), _handler(self))
+        self._http = _bound(port, _handler(self))
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), name="demo-server", daemon=True)
 
     @property
@@ -156,13 +157,22 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(folder: Path) -> Iterator[Server]:
-    server = Server(folder)
+def serving(folder: Path, port: int = 0) -> Iterator[Server]:
+    server = Server(folder, port)
     server.start()
     try:
         yield server
     finally:
         server.stop()
+
+
+def _bound(port: int, handler: type[BaseHTTPRequestHandler]) -> _Http:
+    try:
+        return _Http(("127.0.0.1", port), handler)
+    except OSError:
+        if not port:
+            raise
+        return _Http(("127.0.0.1", 0), handler)
 
 
 def _handler(server: Server) -> type[BaseHTTPRequestHandler]:

@@ -35,6 +35,7 @@ log = logging.getLogger("clerk")
 NUMBER: Final = "CLERK_WORKER_NUMBER"  # which of the workers of its type this is; its service says so
 _WORKER: Final = "CLERK_WORKER"  # in children: whose they are
 _SOCKET: Final = "CLERK_LOG_SOCKET"  # in children: where their worker listens
+_NOTHING: Final = logging.CRITICAL + 1  # a level that no line has
 _NOISY: Final = ("httpx", "httpcore", "urllib3", "botocore", "alembic")
 
 _ours: list[logging.Handler] = []
@@ -52,8 +53,11 @@ def in_child() -> bool:
     return _WORKER in os.environ and _relay is None
 
 
-def configure(config: Config, worker: str | None = None) -> None:
-    """`worker`: this process is one, and called so. Without it: a worker's child, or a command that a person typed."""
+def configure(config: Config, worker: str | None = None, aloud: bool = True) -> None:
+    """`worker`: this process is one, and called so. Without it: a worker's child, or a command that a person typed.
+
+    Not `aloud`: a worker beside which something else is shown. All of it is in its file.
+    """
     close()
     mask = masker(config, _environment())
     name = worker or os.environ.get(_WORKER)
@@ -61,7 +65,7 @@ def configure(config: Config, worker: str | None = None) -> None:
     if name:
         _add(AppendingFile(config.log_dir / f"worker-{name}.log"), lines)
     if worker:
-        _speak_for_children(config, worker, mask)
+        _speak_for_children(config, worker, mask, aloud)
     else:
         _add(Console(), Words(mask), logging.INFO if name else logging.WARNING)
         if name and _SOCKET in os.environ:
@@ -108,11 +112,12 @@ def milestone(
     log.log(logging.ERROR if what == "failed" else logging.INFO, "%s_%s", stage, what, extra={"fields": fields})
 
 
-def _speak_for_children(config: Config, worker: str, mask: Callable[[str], str]) -> None:
+def _speak_for_children(config: Config, worker: str, mask: Callable[[str], str], aloud: bool) -> None:
     global _relay
     console = Console()
     words = sys.stderr.isatty()
-    _add(console, Words(mask) if words else Lines(mask, worker), logging.WARNING if _is_kept() else logging.INFO)
+    level = _NOTHING if not aloud else logging.WARNING if _is_kept() else logging.INFO
+    _add(console, Words(mask) if words else Lines(mask, worker), level)
     loki = _loki(config.loki_url, worker) if config.loki_url else None
     if loki:
         _add(loki, Lines(mask, worker))

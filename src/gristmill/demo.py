@@ -1,4 +1,4 @@
-"""The demonstration that `./run demo` shows: council minutes of three towns, read, indexed and published on SQLite.
+"""The demonstration that `./run demo engine` shows: council minutes of three towns, read, indexed, published on SQLite.
 
 The documents are made here, always the same ones; some are damaged on purpose, because real ones are.
 """
@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from gristmill.cli.show import never_fail_on_a_letter
 
     never_fail_on_a_letter()
-    parser = ArgumentParser(prog="./run demo", description="Council minutes of three towns, through a pipeline.")
+    parser = ArgumentParser(prog="./run demo engine", description="Council minutes of three towns, through a pipeline.")
     parser.add_argument("--documents", type=int, default=200, metavar="N", help="how many to make (default: 200)")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where (default: a new folder for temporary files)")
     given = parser.parse_args(argv)

@@ -189,7 +189,7 @@ def test_a_command_is_never_broken() -> None:
 def test_a_second_pass_is_told_in_numbers() -> None:
     to, out = shown()
     show.asked_again(to, {304: 20, 200: 1})
-    assert "21 requests: 20 were answered with 304 Not Modified, 1 with content." in out.getvalue()
+    assert "of 21 documents 20 were answered with 304 Not Modified, 1 were sent." in out.getvalue()
 
 
 # ---- searching

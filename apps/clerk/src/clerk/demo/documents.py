@@ -105,9 +105,17 @@ class Truth:
             yield from ((made, number) for number, page in enumerate(made.pages, 1) if page.has(word))
 
 
+COUNT: Final = len(_PLANS)
+
+
 def make(folder: Path, seed: int = 1, scale: Scale = "small", year: int = 2026) -> Truth:
     """All documents of the demonstration, the same for the same seed and year. Twice is as good as once."""
-    return Truth(folder, tuple(_make(folder, plan, seed, scale, year) for plan in _PLANS))
+    return Truth(folder, tuple(making(folder, seed, scale, year)))
+
+
+def making(folder: Path, seed: int = 1, scale: Scale = "small", year: int = 2026) -> Iterator[Made]:
+    """The same one after another. A file that is there stays: it took its place when it was whole."""
+    return (_make(folder, plan, seed, scale, year) for plan in _PLANS)
 
 
 def _make(folder: Path, plan: _Plan, seed: int, scale: Scale, year: int) -> Made:
@@ -121,10 +129,11 @@ def _make(folder: Path, plan: _Plan, seed: int, scale: Scale, year: int) -> Made
         pages = texts.agenda(meeting, seed, count)
     images = frozenset(range(1, len(pages) + 1) if plan.form == "scan" else scanned)
     path = folder / plan.subdomain / plan.kind / plan.body / f"{meeting.day}.pdf"
-    rng = Random(f"{seed}/{path.relative_to(folder)}")
-    data = pdf(pages, images, rng, PASSWORD if plan.form == "encrypted" else None, DPI if scale == "small" else _COARSE)
-    # Without its end a PDF has no list of its pages; a third of it is not enough for any reader.
-    write(path, data[: len(data) // 3] if plan.form == "corrupt" else data)
+    if not path.exists():
+        rng = Random(f"{seed}/{path.relative_to(folder)}")
+        data = pdf(pages, images, rng, PASSWORD if plan.form == "encrypted" else None, DPI if scale == "small" else _COARSE)
+        # Without its end a PDF has no list of its pages; a third of it is not enough for any reader.
+        write(path, data[: len(data) // 3] if plan.form == "corrupt" else data)
     return Made(plan.subdomain, plan.kind, plan.body, str(meeting.day), plan.form, pages, images, path)
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO, TypeVar
 
 from clerk.demo.finding import MARKS
 from clerk.names import STAGES
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
     from clerk.demo.finding import Hit
 
+T = TypeVar("T")
+
 _LOOK_EVERY: Final = 0.15  # seconds
 _LINE_EVERY: Final = 2.0  # seconds between plain lines about the same stage
-_OVER: Final = frozenset({"completed", "failed", "skipped"})
+UNCHANGED: Final = "unchanged"  # why a run may end early
+_OVER: Final = frozenset({"completed", "failed", "skipped", UNCHANGED})
 _SHORT: Final = {"compilation": "compile", "extraction": "extract"}  # what fits above a column
 
 
@@ -36,7 +39,7 @@ class Progress(NamedTuple):
     stage: str  # of clerk.names.STAGES
     done: int
     total: int
-    state: str  # "waiting", "running", "completed", "failed", "skipped"
+    state: str  # "waiting", "running", "completed", "failed", "skipped", "unchanged"
 
 
 Look = Callable[[], Sequence[tuple[str, str, int, int, str]]]
@@ -66,7 +69,23 @@ def console(stream: TextIO | None = None) -> Console:
     return Console(file=stream, highlight=False)
 
 
+def say(to: Console, text: str) -> None:
+    """A line as it is: long ones go on, so that paths in them can be copied."""
+    to.out(text, highlight=False)
+
+
 # ---- (a) progress
+
+
+def counted(to: Console, what: str, things: Iterable[T], total: int) -> list[T]:
+    """All of them; on a terminal with a bar while they come."""
+    if not to.is_terminal:
+        say(to, what)
+        return list(things)
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    with Progress(TextColumn("{task.description}"), BarColumn(24), MofNCompleteColumn(), console=to) as progress:
+        return list(progress.track(things, total, description=what))
 
 
 def watch(look: Look, over: Callable[[], bool], to: Console, clock: Callable[[], float] = time.monotonic) -> list[Progress]:
@@ -105,7 +124,7 @@ def _with_lines(look: Look, over: Callable[[], bool], to: Console, clock: Callab
 
 
 def _line(one: Progress) -> str:
-    if one.state not in _OVER and (one.state == "waiting" or one.total < 2):
+    if one.state == "skipped" or (one.state not in _OVER and (one.state == "waiting" or one.total < 2)):
         return ""  # that a single job has begun is soon followed by its end
     count = f" {one.done}/{one.total}" if one.total > 1 else ""
     return f"{one.subdomain}: {one.stage}{count}" + (f" {one.state}" if one.state in _OVER else "")
@@ -136,8 +155,8 @@ def _cell(one: Progress | None, width: int, signs: Signs) -> Text:
 
     if one is None or one.state == "waiting":
         return Text(signs.none, "dim")
-    if one.state == "skipped":
-        return Text(f"{signs.none} skipped"[:width], "dim")
+    if one.state in ("skipped", UNCHANGED):
+        return Text(f"{signs.none} {one.state}"[:width], "dim")
     whole = one.done >= one.total
     count = f"{one.total}" if whole else f"{one.done}/{one.total}"
     if one.state == "completed":
@@ -166,6 +185,18 @@ class Found(NamedTuple):
 class Step(NamedTuple):
     what: str
     command: str
+
+
+def unread(to: Console, documents: Sequence[tuple[str, str, str]]) -> None:
+    """What the pipeline did without: site, document, and why."""
+    from rich.text import Text
+
+    if not documents:
+        return
+    _heading(to, "What could not be read; the rest went on without it")
+    for site, document, why in documents:
+        to.print(Text.assemble("  ", (site, "bold"), f"  {document}"))
+        _indented(to, Text(why, "yellow"))
 
 
 def hits(to: Console, word: str, found: Sequence[Found]) -> None:
@@ -218,10 +249,9 @@ def _tally(vote: Vote) -> str:
 
 
 def asked_again(to: Console, counts: dict[int, int]) -> None:
-    """What the server saw of a second pass: 304 is "not modified"."""
-    _heading(to, "Asked again")
+    """What the server saw of a second pass over documents: 304 is "not modified"."""
     new, same = counts.get(200, 0), counts.get(304, 0)
-    to.print(f"  {new + same} requests: {same} were answered with 304 Not Modified, {new} with content.")
+    say(to, f"Nothing has changed: of {new + same} documents {same} were answered with 304 Not Modified, {new} were sent.")
 
 
 def next_steps(to: Console, steps: Sequence[Step]) -> None:
@@ -230,6 +260,11 @@ def next_steps(to: Console, steps: Sequence[Step]) -> None:
     for step in steps:
         to.print(f"  {step.what}", markup=False)
         to.out(f"    {step.command}", style="cyan", highlight=False)
+
+
+def stopped(to: Console, again: str) -> None:
+    """Somebody has had enough."""
+    say(to, f"\nStopped. Nothing is running any more, and nothing is lost. It goes on where it was:\n  {again}")
 
 
 def _indented(to: Console, text: Text) -> None:

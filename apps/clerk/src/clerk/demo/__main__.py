@@ -58,7 +58,7 @@ def tell(place: Folder, scale: Scale, to: Console, again: str) -> None:
     show.say(to, f"Everything goes into the folder {place.shown()}")
     truth = make(place.path, scale, to)
     with app.open_mill(settings, create=True) as mill, serving(truth.folder, passing.former_port(mill)) as server:
-        show.say(to, f"Serving them at {server.url}: as an index, an archive by year, a feed, and as Legistar does")
+        show.say(to, f"Serving them at {server.url}: an index, an archive, a feed, Legistar")
         runs = passing.ask(mill, sites(server.url))
         show.say(to, "Through the pipeline: fetch, ocr of each document, compile and extract, deploy\n")
         began = time.monotonic()
@@ -83,7 +83,8 @@ def _stop(number: int, frame: object) -> NoReturn:
 
 def main(argv: Sequence[str] | None = None) -> int:
     for number in _SIGNALS:
-        signal.signal(number, _stop)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, _stop)
     try:
         return exits.run_command(demo, sys.argv[1:] if argv is None else argv, "./run demo")
     except KeyboardInterrupt:

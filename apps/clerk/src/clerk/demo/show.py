@@ -63,10 +63,15 @@ class Signs:
 def console(stream: TextIO | None = None) -> Console:
     from rich.console import Console
 
+    class Own(Console):
+        def on_broken_pipe(self) -> None:
+            """Called where that was caught: who reads has left, and it ends as other commands do."""
+            raise
+
     stream = stream or sys.stdout
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")  # a letter that a terminal does not have is no reason to stop
-    return Console(file=stream, highlight=False)
+    return Own(file=stream, highlight=False)
 
 
 def say(to: Console, text: str) -> None:

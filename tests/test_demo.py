@@ -1,4 +1,4 @@
-"""The demonstration: it ends by itself, shows what it promises, and its commands work when pasted."""
+"""The demonstration of the engine alone: it ends by itself, shows what it promises, and its commands work when pasted."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The demonstration as people run it: a real process, what it prints, what it leaves; and in bad surroundings.
 
-What a first run leaves is made once for all tests, and each has a copy of it: to read scans takes long.
+What a first run leaves is made once for all tests, and each has a copy of it: reading scans takes long.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ import pytest
 
 from clerk import names
 from clerk.demo import documents, search
-from clerk.demo.documents import Truth
+from clerk.demo.documents import Scale, Truth
 from clerk.demo.towns import TOWNS
 from tests import servers
 from tests.cli.conftest import clean_environment
 from tests.conftest import TestRun
+from tests.docs.pages import PAGES, blocks
 from tests.worker.helpers import eventually
 
 pytestmark = pytest.mark.timeout(600)  # a pass takes half a minute of both cores; a busy machine may give less
 
+README = PAGES[0]
+_STEERING = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 SITES = [town.subdomain for town in TOWNS]
 BEND = SITES[0]
 # What another clerk would be told: nothing of it may matter here.
@@ -43,13 +46,15 @@ ELSEWHERE = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:9/x", "STORAGE_DIR":
 class Demo:
     """A demonstration in a folder called `demo`, started beside it."""
 
-    def __init__(self, beside: Path) -> None:
+    def __init__(self, beside: Path, scale: Scale = "small") -> None:
         self.beside = beside
         self.folder = beside / "demo"
+        self.scale = scale
+        self.documents = self.folder / ("documents" if scale == "small" else f"documents-{scale}")
 
     def start(self, *more: str, **how: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "clerk.demo", "--tiny", *more]
-        environ = clean_environment() | ELSEWHERE | {"COLUMNS": "100"}
+        command = [sys.executable, "-m", "clerk.demo", *(["--tiny"] if self.scale == "tiny" else []), *more]
+        environ = clean_environment() | ELSEWHERE | {"COLUMNS": "80", "TERM": "xterm-256color"}
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, cwd=self.beside, env=environ, text=True, **{**streams, **how})  # type: ignore[call-overload,no-any-return]
 
@@ -61,9 +66,23 @@ class Demo:
         assert (err == "") == (code == 0), err
         return out if code == 0 else err
 
+    def on_terminal(self) -> str:
+        """What a terminal gets to see, without what steers it: all pictures one after another."""
+        ours, theirs = pty.openpty()
+        process = self.start(stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        screen = b""
+        with contextlib.suppress(OSError):  # so Linux says that the other side has closed
+            while part := os.read(ours, 4096):
+                screen += part
+        os.close(ours)
+        seen = "\n".join(line.rstrip() for line in _STEERING.sub("", screen.decode()).splitlines())
+        assert process.wait(30) == 0, seen
+        return seen
+
     @property
     def truth(self) -> Truth:
-        return documents.make(self.folder / "documents-tiny", scale="tiny")
+        return documents.make(self.documents, scale=self.scale)
 
     def published(self, site: str) -> Path:
         return self.folder / "published" / site / "meetings.db"
@@ -99,7 +118,7 @@ def first(test_run: TestRun) -> tuple[Path, str]:
         if not said.exists():
             shutil.rmtree(beside, ignore_errors=True)
             beside.mkdir()
-            said.write_text(Demo(beside).run())
+            said.write_text(Demo(beside).on_terminal())
         return beside, said.read_text()
 
 
@@ -118,15 +137,22 @@ def shown(first: tuple[Path, str]) -> str:
 # ---- all is well
 
 
-def test_it_says_what_it_does_in_plain_lines(shown: str) -> None:
-    lines = shown.splitlines()
-    assert lines[0] == "Everything goes into the folder demo"
-    assert "\x1b" not in shown
+def test_a_terminal_sees_bars_that_grow(shown: str) -> None:
+    assert shown.splitlines()[0] == "Everything goes into the folder demo"
+    assert re.search(r"^Making 18 documents of 4 municipalities ━+ 18/18$", shown, re.MULTILINE)
     for site in SITES:
-        assert re.search(rf"^{site}: fetch \d/\d completed$", shown, re.MULTILINE)
-        assert f"{site}: deploy completed" in lines
-    assert f"{BEND}: ocr 4/5 completed" in lines
-    assert max(map(len, lines)) <= 100
+        done = re.findall(rf"^{site} +✓ \d +[━─]+ (\d)/\d ", shown, re.MULTILINE)
+        assert done
+        assert done == sorted(done)
+    last = shown.rpartition("site              fetch")[2].splitlines()[1:5]
+    assert [line.split()[0] for line in last] == SITES
+    assert all(line.endswith("✓ 1") for line in last)
+    assert max(map(len, shown.partition("Where to look next")[0].splitlines())) <= 80
+
+
+def test_it_shows_what_the_readme_says(shown: str) -> None:
+    [block] = blocks(README, "text")
+    assert [line for line in block.text.splitlines() if line not in shown.splitlines()] == []
 
 
 def test_it_shows_kindly_what_could_not_be_read(shown: str) -> None:
@@ -187,35 +213,18 @@ def test_the_second_time_nothing_is_done_since_nothing_changed(demo: Demo) -> No
     assert [f"{site}: ocr unchanged" in said for site in SITES] == [True] * 4
     assert ": deploy" not in said
     assert "the PDF is encrypted" in said
-    assert "page 2, read from a scan" in said
+    assert "page 3, read from a scan" in said
+    assert "\x1b" not in said
     assert {site: demo.published(site).stat().st_mtime_ns for site in SITES} == before
 
 
 def test_a_document_that_somebody_adds_is_the_only_one_that_is_read(demo: Demo) -> None:
-    folder = demo.folder / "documents-tiny" / BEND / "minutes" / "City Council"
-    shutil.copy(
-        demo.folder / "documents-tiny" / BEND / "agendas" / "City Council" / "2026-01-13.pdf", folder / "2026-06-09.pdf"
-    )
+    folder = demo.documents / BEND / "minutes" / "City Council"
+    shutil.copy(demo.documents / BEND / "agendas" / "City Council" / "2026-01-13.pdf", folder / "2026-06-09.pdf")
     said = demo.run()
     assert f"{BEND}: ocr completed" in said.splitlines()  # one of one
     assert said.count(": ocr unchanged") == 3
     assert demo.pages()[BEND] == sorted([*demo.expected()[BEND], ("minutes", "CityCouncil", "2026-06-09", 1)])
-
-
-def test_a_terminal_sees_bars(demo: Demo) -> None:
-    ours, theirs = pty.openpty()
-    shutil.rmtree(demo.folder / "documents-tiny" / BEND / "agendas")  # so that there is something to make
-    process = demo.start(stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    screen = b""
-    with contextlib.suppress(OSError):  # so Linux says that the other side has closed
-        while part := os.read(ours, 4096):
-            screen += part
-    os.close(ours)
-    assert process.wait(30) == 0
-    seen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.decode())
-    assert re.search(r"Making 18 documents of 4 municipalities ━+ +18/18", seen)
-    assert re.search(rf"{BEND} +✓ 5 +· unchanged +· skipped", seen)
 
 
 # ---- bad surroundings
@@ -286,15 +295,12 @@ def all_gone(children: list[psutil.Process]) -> None:
 
 
 def test_it_is_stopped_and_killed_and_asked_for_twice_and_still_comes_to_its_end(tmp_path: Path) -> None:
-    demo = Demo(tmp_path)
+    demo = Demo(tmp_path, "tiny")
     with at_work(demo, ": ocr 0/") as (process, children):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "")
-    assert out.endswith(
-        "Stopped. Nothing is running any more, and nothing is lost. It goes on where it was:\n"
-        "  python -m clerk.demo --tiny\n"
-    )
+    assert out.endswith("Stopped; nothing is running any more. It goes on where it was:\n  python -m clerk.demo --tiny\n")
     all_gone(children)
 
     with at_work(demo, ": ocr ") as (process, children):
@@ -305,6 +311,8 @@ def test_it_is_stopped_and_killed_and_asked_for_twice_and_still_comes_to_its_end
 
     said = demo.run()
     assert said.count(": deploy completed") == 4
+    for site in SITES:
+        assert re.search(rf"^{site}: ocr \d/\d completed$", said, re.MULTILINE)
     assert "page 2, read from a scan" in said
     assert demo.pages() == demo.expected()
 
@@ -317,7 +325,7 @@ def test_it_stops_as_well_when_it_is_told_to_or_its_terminal_closes(demo: Demo, 
         process.send_signal(number)
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "Stopped. Nothing is running any more" in out
+    assert "Stopped; nothing is running any more" in out
     all_gone(children)
 
 

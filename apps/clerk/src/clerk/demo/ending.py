@@ -35,8 +35,8 @@ def report(mill: Mill, truth: Truth, runs: Sequence[Run], seconds: float, asked:
     with mill.transaction() as connection:
         rows = connection.execute(select(document).order_by(document.c.subdomain, document.c.key)).mappings().all()
     read = [row for row in rows if row["state"] == "read"]
-    said = f"{len(read)} documents with {sum(row['pages'] for row in read)} pages are published and can be searched"
-    show.say(to, f"\n{said}. This pass took {seconds:.0f} s.")
+    pages = sum(row["pages"] for row in read)
+    show.say(to, f"\n{len(read)} documents with {pages} pages are published, after {seconds:.0f} s")
     if all(run.reason == UNCHANGED for run in runs):
         show.asked_again(to, asked)
     show.unread(to, [_unread(truth, row) for row in rows if row["state"] in ("failed", "missing")])
@@ -88,7 +88,7 @@ def steps(place: Folder, truth: Truth, again: str) -> list[Step]:
     site = TOWNS[0]
     has_datasette = shutil.which("datasette") or Path(sys.executable).with_name("datasette").exists()
     browse = "Browse and search it" + ("" if has_datasette else ", with Datasette (pip install datasette)")
-    more = f"Only what is new is done: put a PDF into {place.shown(truth.folder.name)}, named as those there are, and again"
+    more = f"Once more, with a PDF of yours in {place.shown(truth.folder.name)}: only what is new is read"
     return [
         # The address of the dashboard comes first here, once there is one.
         Step("How a site is", f"{place.clerk} status -s {site.subdomain}"),

@@ -269,7 +269,7 @@ def next_steps(to: Console, steps: Sequence[Step]) -> None:
 
 def stopped(to: Console, again: str) -> None:
     """Somebody has had enough."""
-    say(to, f"\nStopped. Nothing is running any more, and nothing is lost. It goes on where it was:\n  {again}")
+    say(to, f"\nStopped; nothing is running any more. It goes on where it was:\n  {again}")
 
 
 def _indented(to: Console, text: Text) -> None:

@@ -384,6 +384,41 @@ def test_what_a_killed_process_held_is_free(mill: Mill) -> None:
         waiting.end()
 
 
+_FORKING = """
+import os, signal, sys, time
+from gristmill import Mill
+with Mill.open(sys.argv[1]) as mill:
+    with mill.lock("edition", 42) as lock:
+        if leaves := os.fork():
+            os.waitpid(leaves, 0)
+            print(len(mill.locks()), flush=True)
+            if stays := os.fork():
+                print(stays, flush=True)
+            signal.alarm(60)
+            time.sleep(90)
+        signal.alarm(20)
+    os._exit(0)
+"""
+
+
+def test_what_a_holder_forked_neither_gives_its_lock_back_nor_keeps_it(mill: Mill) -> None:
+    """One of the two leaves the block, the other outlives the holder."""
+    command = [sys.executable, "-c", _FORKING, mill.ledger.absolute_url]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "1\n", "it is held no more"
+        stays = int(holder.stdout.readline())
+        try:
+            waiting = InThread(mill.lock("edition", 42))
+            eventually(lambda: [len(lock.waiters) for lock in mill.locks()] == [1])
+            holder.kill()
+            assert waiting.got.wait(30), "what it forked keeps it"
+            waiting.end()
+            assert psutil.pid_exists(stays)
+        finally:
+            os.kill(stays, signal.SIGKILL)
+
+
 def test_a_process_killed_while_it_waits_is_passed_over(mill: Mill) -> None:
     with mill.lock("edition", 42):
         with program(mill.ledger.absolute_url) as other:

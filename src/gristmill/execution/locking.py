@@ -268,6 +268,7 @@ class Lock:
         self.key = key
         self._locks, self._timeout, self._party = locks, timeout, party
         self._session: Session = locks.session(key, party.who)
+        self._process = os.getpid()
         self._entered = False
         self._asked = False
         self._given_up = False
@@ -454,6 +455,8 @@ class Lock:
         self._raise_unless(await self._locks.run(self._leave), error)
 
     def _leave(self) -> bool:
+        if os.getpid() != self._process:  # a process that the holder forked has left its copy of the block
+            return True
         with self._leaving:
             self._locks.left(self, self._owner)
             try:

@@ -140,11 +140,19 @@ def test_a_url_is_shown_without_its_secrets(url: str, seen: str) -> None:
         f"redis://:{SECRET}@h/0?db=x",
         f"redis://:{SECRET}/x@h/0",
         f"redis://:{SECRET}#x@h",
+        f"redis://:{SECRET}@[::1/0",
+        f"redis://:{SECRET}@h/first",
+        f"redis://:{SECRET}@h/-1",
+        f"redis://h/0?password={SECRET}&bogus=1",
+        f"redis://h/0?{SECRET}",
+        f"redis://:{SECRET}@h/0?ssl_ca_certs=x",
+        f"redis://:{SECRET}@h/0?socket_timeout=60",
+        f"redis://:{SECRET}@h/0?decode_responses=True",
         SECRET,
     ],
 )
 def test_a_malformed_url_is_refused_without_its_secrets(url: str) -> None:
-    with pytest.raises(Invalid, match=r"redis://HOST|%2F") as refused:
+    with pytest.raises(Invalid, match=r"redis://HOST|%2F|those of redis:// are db, username, password$") as refused:
         RedisServer(url)
     assert SECRET not in str(refused.value)
     assert refused.value.__cause__ is None

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from gristmill.delivery.inbox import Inbox
 from gristmill.delivery.protocol import ALL, ANYWHERE, Bell, Doorbell, Heard, Seat
@@ -39,6 +39,7 @@ class RedisServer:
 
     def __init__(self, url: str) -> None:
         self.shown = shown(url)
+        _check_options(urlsplit(url))
         try:
             import redis
             from redis.backoff import NoBackoff
@@ -102,7 +103,10 @@ _WRITE = "write redis://HOST:6379/0, or rediss:// for TLS"
 
 def shown(url: str) -> str:
     """The URL as it may be shown: without its password, and without options, which may hold one."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise Invalid(f"the Redis URL is malformed; {_WRITE}") from None
     if "@" in url.partition("://")[2][len(parts.netloc) :]:  # it may be part of the password that was read as a path
         raise Invalid(
             "the Redis URL has an '@' behind its first '/', '?' or '#'; in a password, write %2F, %3F, %23 and %40"
@@ -112,6 +116,31 @@ def shown(url: str) -> str:
     who, at, host = parts.netloc.rpartition("@")
     user = who.partition(":")[0]
     return f"{parts.scheme}://{user}{':***' if ':' in who else ''}{at}{host}{parts.path}"
+
+
+_OPTIONS = ("db", "username", "password")
+_TLS_OPTIONS = (
+    "ca_certs",
+    "ca_path",
+    "ca_data",
+    "certfile",
+    "keyfile",
+    "password",
+    "cert_reqs",
+    "check_hostname",
+    "ciphers",
+)
+
+
+def _check_options(parts: SplitResult) -> None:
+    """Its client takes any others, and either fails over them when something is committed, or does not wait, or answer,
+    as it should. It takes a database that is no number for the first."""
+    known = [*_OPTIONS, *(f"ssl_{name}" for name in _TLS_OPTIONS if parts.scheme == "rediss")]
+    if any(name not in known for name, _ in parse_qsl(parts.query, keep_blank_values=True)):  # it may be a secret
+        raise Invalid(f"the Redis URL has an option that is not known; those of {parts.scheme}:// are {', '.join(known)}")
+    database = parts.path.strip("/")
+    if parts.scheme != "unix" and database and not (database.isascii() and database.isdigit()):
+        raise Invalid(f"the Redis URL ends with {database[:20]!r}, which is no number of a database; {_WRITE}")
 
 
 # ---- the delivery

@@ -255,6 +255,18 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
     assert [(path.name, path.read_text()) for path in demo.folder.iterdir()] == [(".env", "DATABASE_URL=mine\n")]
 
 
+def test_what_cannot_be_mended_is_said_with_a_way_out(demo: Demo) -> None:
+    (demo.folder / "published" / BEND).unlink()
+    said = demo.run(code=1)
+    assert said.startswith(f"Error: {demo.published(BEND)} cannot be searched: ")
+    assert said.endswith("; to begin afresh: rm -r demo\n")
+    for file in demo.folder.glob("civic.db*"):
+        file.rename(file.with_name(f"old-{file.name}"))
+    (demo.folder / "civic.db").write_text("no database at all, but long enough to be taken for one\n" * 100)
+    said = demo.run(code=3)
+    assert (said.count("\n"), said.endswith("; to begin afresh: rm -r demo\n")) == (1, True)
+
+
 def test_a_file_in_its_place_is_said(tmp_path: Path) -> None:
     demo = Demo(tmp_path)
     demo.folder.write_text("")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -17,6 +18,7 @@ from clerk.demo import documents, ending, show
 from clerk.demo.documents import Scale, Truth
 from clerk.demo.folder import Folder
 from clerk.demo.towns import TOWNS
+from clerk.errors import ClerkError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +39,7 @@ def demo(folder: str, tiny: bool, called: str) -> None:
     again = " ".join([called, *(["--folder", shlex.quote(folder)] if folder != _DEFAULT else []), *["--tiny"] * tiny])
     to, place = show.console(), Folder(Path(folder))
     try:
-        with place.taken():
+        with place.taken(), _with_a_way_out(place):
             tell(place, "tiny" if tiny else "small", to, again)
     except KeyboardInterrupt:
         show.stopped(to, again)
@@ -66,6 +68,15 @@ def tell(place: Folder, scale: Scale, to: Console, again: str) -> None:
         ending.report(mill, truth, ended, time.monotonic() - began, server.counts(documents=True), to)
     ending.find(place.path / "published", truth, to)
     show.next_steps(to, ending.steps(place, truth, again))
+
+
+@contextlib.contextmanager
+def _with_a_way_out(place: Folder) -> Iterator[None]:
+    """Whatever somebody did to the folder, or an older version left in it: there is always another beginning."""
+    try:
+        yield
+    except ClerkError as error:
+        raise type(error)(f"{error}; to begin afresh: rm -r {place.shown()}") from error
 
 
 def make(folder: Path, scale: Scale, to: Console) -> Truth:

@@ -263,7 +263,7 @@ def next_steps(to: Console, steps: Sequence[Step]) -> None:
     """Commands stand on lines of their own and are never broken, so that they can be copied."""
     _heading(to, "Where to look next")
     for step in steps:
-        to.print(f"  {step.what}", markup=False)
+        say(to, f"  {step.what}")
         to.out(f"    {step.command}", style="cyan", highlight=False)
 
 

@@ -51,9 +51,10 @@ def zone(name: str) -> tzinfo:
     except (KeyError, ValueError, OSError, TypeError):  # not there; not a name; a folder of zones; not text
         known = available_timezones()
     if not known:
-        raise Invalid(f"this machine has no time zones, so {name!r} is not known; run: pip install tzdata")
+        raise Invalid(f"this machine has no time zones, so {quoted(name)} is not known; run: pip install tzdata")
     close = did_you_mean(str(name), known)
-    raise Invalid(f"unknown time zone {name!r}{close if 'did you mean' in close else '; write one like Europe/Berlin'}")
+    hint = close if "did you mean" in close else "; write one like Europe/Berlin"
+    raise Invalid(f"unknown time zone {quoted(name)}{hint}")
 
 
 class Cron:

@@ -53,6 +53,8 @@ class WorkerSettings:
             queue, _, slots = own.partition("=")
             if not queue or not slots.isdecimal() or not 1 <= int(slots) <= 1024:
                 raise Invalid(f"setting 'own_slots' wants QUEUE=N, N from 1 to 1024, not {quoted(own)}")
+        if len(self.slots_of()) < len(self.own_slots):
+            raise Invalid(f"setting 'own_slots' names a queue twice: {quoted(', '.join(self.own_slots))}")
         if self.strict and self.one_line:
             raise Invalid("settings 'strict' and 'one_line' are two ways to serve queues; choose one")
         if self.poll * 3 > self.lease:

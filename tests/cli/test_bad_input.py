@@ -188,3 +188,14 @@ def test_a_folder_that_cannot_be_written_is_one_line(cli: Cli) -> None:
 
 def is_one_line(err: str) -> bool:
     return err.startswith("Error: ") and err.count("\n") == 1 and "Traceback" not in err
+
+
+def test_a_name_of_five_thousand_letters_is_not_shown_whole(made: Cli) -> None:
+    name = "x" * 5000
+    for asked in (("schedule", "run-now", name), ("queue", "pause", name), ("limit", "set", name, "--at-once", "2")):
+        refused = made.call(*WITH_APP, *asked)
+        assert refused.code
+        assert len(refused.err) < 700, asked
+    zoned = made.call(*WITH_APP, "schedule", "add", "daily", "@daily", "--task", "greet", "--tz", name)
+    assert "unknown time zone" in zoned.err
+    assert len(zoned.err) < 700

@@ -262,6 +262,7 @@ def test_a_worker_says_what_it_has(made: Cli) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (["-n", "a=1", "-n", "a=2"], "names a queue twice"),
         (["-n", 2, "-n", 3], "give one number for all queues, and -n QUEUE=N for one of them"),
         (["-n", "default=x"], "'x' is not a whole number from 1 to 1,024"),
         (["-n", "defualt=2"], "unknown queue 'defualt'; did you mean 'default'?"),

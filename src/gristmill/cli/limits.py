@@ -10,6 +10,7 @@ import click
 from gristmill.cli import show
 from gristmill.cli.app import Group, Place, as_json, pass_place
 from gristmill.cli.show import Column
+from gristmill.errors import quoted
 
 if TYPE_CHECKING:
     from gristmill.model import LimitState
@@ -60,6 +61,8 @@ def list_(place: Place, name: str | None, key: str | None, json_wanted: bool) ->
         found = mill.limits(name, key)
     if json_wanted:
         return show.document(found)
+    if not found and name is not None:
+        return show.note(f"limit {quoted(name)} has no such key in use" if key else f"there is no limit {quoted(name)}")
     if not found:
         return show.note("there are no limits; a task declares one with limit=Limit(…), a queue gets one by: queue set")
     print_limits(found)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy.exc import IntegrityError
 
-from gristmill.errors import NotFound, Refused, did_you_mean
+from gristmill.errors import NotFound, Refused, did_you_mean, quoted
 from gristmill.ledger import chores, flow
 from gristmill.ledger.chores import Selection
 from gristmill.ledger.columns import STAGE, columns
@@ -77,7 +77,7 @@ def choose(tx: Tx, run: int, selection: Selection, stage: str | None = None) -> 
     stages = [stage._asdict() for stage in tx.all(_STAGES, run=run)]
     names = [s["name"] for s in stages]
     if stage is not None and stage not in names:
-        raise NotFound(f"run {run} has no stage {stage!r}{did_you_mean(stage, names)}")
+        raise NotFound(f"run {run} has no stage {quoted(stage)}{did_you_mean(stage, names)}")
     # What the end of a run cut off always comes with it: without that, the run could not be completed.
     cut_off = row.state in TERMINAL and row.stop in (State.FAILED, State.CANCELLED)
     chosen = Chosen(run, row.epoch, row.state, {}, selection._replace(cut_off=cut_off), stage)

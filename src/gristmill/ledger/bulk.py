@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from gristmill.errors import NotFound
+from gristmill.errors import NotFound, quoted
 from gristmill.ledger import choose, flow, remove
 from gristmill.ledger.choose import Choice
 from gristmill.ledger.claim import PART_OF
@@ -303,7 +303,7 @@ class Purged(NamedTuple):
 def purge_subject(tx: Tx, choice: Choice, *, history: bool, by: str, reason: str | None = None) -> Purged:
     """Stops the subject's active run and drops the one that waits; with `history`, its runs are to go once they ended."""
     if tx.one(_SUBJECT, pipeline=choice.pipeline, subject=choice.subject) is None:
-        raise NotFound(f"{choice.pipeline} has no subject {choice.subject!r}")
+        raise NotFound(f"{choice.pipeline} has no subject {quoted(choice.subject)}")
     unfinished = flow.lock_runs(tx, _unfinished_runs(tx, choice, tx.value(_LAST_RUN)))
     jobs: int = tx.value(_JOBS_LEFT, ids=list(unfinished)) if unfinished else 0
     stopped: list[int] = []

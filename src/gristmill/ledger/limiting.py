@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from gristmill.clock import to_datetime
-from gristmill.errors import NotFound, Refused, did_you_mean
+from gristmill.errors import NotFound, Refused, did_you_mean, quoted
 from gristmill.ledger import limits
 from gristmill.ledger.names import queues
 from gristmill.ledger.read import claimed_ids
@@ -82,7 +82,7 @@ def _check(tx: Tx, name: str) -> None:
     names = [row.name for row in tx.all(_NAMES)]
     if name not in names:
         hint = did_you_mean(name, names) or "; a limit is there once a job of a task that declares it was asked for"
-        raise NotFound(f"there is no limit {name!r}{hint}")
+        raise NotFound(f"there is no limit {quoted(name)}{hint}")
 
 
 def set_limit(tx: Tx, name: str, key: str, given: Given | None, *, by: str) -> None:
@@ -111,7 +111,7 @@ def close_circuit(tx: Tx, name: str, key: str, *, by: str) -> None:
     _check(tx, name)
     row = tx.one(_FIND, name=name, key=key)
     if row is None:
-        raise NotFound(f"limit {name!r} has no key {key!r}; limit list {name} shows those in use")
+        raise NotFound(f"limit {quoted(name)} has no key {quoted(key)}; limit list {name} shows those in use")
     if not tx.run(_CLOSE, id=row.id):
         raise Refused(f"the circuit of {name} {key!r} is closed already")
     audit(tx, by, "limit.close", f"limit {name} {key}")
@@ -123,7 +123,7 @@ def limit_queue(tx: Tx, queue: str, given: Given, *, by: str) -> None:
     being claimed is counted by its worker, when that sees the limit."""
     known = queues(tx)
     if queue not in known:
-        raise NotFound(f"there is no queue {queue!r}{did_you_mean(queue, known)}")
+        raise NotFound(f"there is no queue {quoted(queue)}{did_you_mean(queue, known)}")
     tx.run(_ADD_FOR_QUEUE, name=OF_QUEUES, key=queue)
     row = tx.one(_FIND, name=OF_QUEUES, key=queue)
     chosen = _merged(row.chosen, given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from gristmill.errors import NotFound, did_you_mean
+from gristmill.errors import NotFound, did_you_mean, quoted
 from gristmill.ledger import limits
 from gristmill.ledger.names import queues
 from gristmill.ledger.sql import Sql
@@ -49,7 +49,7 @@ def all_queues(tx: Tx) -> list[QueueRow]:
 
 def set_paused(tx: Tx, name: str, paused: bool, *, by: str) -> None:
     if not tx.run(_PAUSE, name=name, paused=paused):
-        raise NotFound(f"there is no queue {name!r}{did_you_mean(name, queues(tx))}")
+        raise NotFound(f"there is no queue {quoted(name)}{did_you_mean(name, queues(tx))}")
     audit(tx, by, "queue.pause" if paused else "queue.resume", f"queue {name}")
     tx.ring(queues(tx)[name])
     for limit in limits.waiting_keys(tx) if not paused else ():  # more are found by whoever keeps house
@@ -58,7 +58,7 @@ def set_paused(tx: Tx, name: str, paused: bool, *, by: str) -> None:
 
 def set_weight(tx: Tx, name: str, weight: float, *, by: str) -> None:
     if not tx.run(_WEIGHT, name=name, weight=weight):
-        raise NotFound(f"there is no queue {name!r}{did_you_mean(name, queues(tx))}")
+        raise NotFound(f"there is no queue {quoted(name)}{did_you_mean(name, queues(tx))}")
     audit(tx, by, "queue.set", f"queue {name}", weight=weight)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from gristmill.clock import SECOND, to_datetime
-from gristmill.errors import NotFound, did_you_mean
+from gristmill.errors import NotFound, did_you_mean, quoted
 from gristmill.ledger.choose import JOBS, RUNS, THERE
 from gristmill.ledger.columns import ATTEMPT, JOB, STAGE, WORKER, columns
 from gristmill.ledger.sql import WAITING, Sql
@@ -109,7 +109,7 @@ def results(look: Look, run: int, stage: str, page: int = 1000) -> Iterator[tupl
     """(key, result) of the items of a stage that completed, in the order of their keys, read in pages: a look for each."""
     stages = {row.name: row.id for row in look(_all, _STAGE_IDS, run=run)}
     if stage not in stages:
-        raise NotFound(f"run {run} has no stage {stage!r}{did_you_mean(stage, stages)}")
+        raise NotFound(f"run {run} has no stage {quoted(stage)}{did_you_mean(stage, stages)}")
     after, query = "", _FIRST_RESULTS
     while True:
         rows = look(_all, query, stage=stages[stage], after=after, most=page)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from gristmill.clock import SECOND, to_datetime
-from gristmill.errors import Invalid, NotFound, Refused, did_you_mean
+from gristmill.errors import Invalid, NotFound, Refused, did_you_mean, quoted
 from gristmill.ledger import stale, start
 from gristmill.ledger.columns import FIRE, SCHEDULE, columns
 from gristmill.ledger.read import now
@@ -136,7 +136,7 @@ def entry(tx: Tx, name: str) -> ScheduleEntry:
 
 
 def _unknown(tx: Tx, name: str) -> NotFound:
-    return NotFound(f"there is no schedule {name!r}{did_you_mean(name, [row.name for row in tx.all(_ALL)])}")
+    return NotFound(f"there is no schedule {quoted(name)}{did_you_mean(name, [row.name for row in tx.all(_ALL)])}")
 
 
 def _entry(row: Any) -> ScheduleEntry:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gristmill.clock import to_datetime
-from gristmill.errors import NotFound, Refused
+from gristmill.errors import NotFound, Refused, quoted
 from gristmill.ledger import flow
 from gristmill.ledger.choose import THERE
 from gristmill.ledger.columns import ATTEMPT, columns
@@ -119,7 +119,7 @@ def detail(tx: Tx, fingerprint: str) -> ErrorDetail:
 
 
 def _unknown(fingerprint: str) -> NotFound:
-    return NotFound(f"there is no error {fingerprint!r}; `error list --all` shows those that there are")
+    return NotFound(f"there is no error {quoted(fingerprint)}; `error list --all` shows those that there are")
 
 
 # ---- retrying

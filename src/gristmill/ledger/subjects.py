@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gristmill.clock import SECOND, to_datetime
-from gristmill.errors import NotFound
+from gristmill.errors import NotFound, quoted
 from gristmill.ledger.columns import SUBJECT, columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit
@@ -34,7 +34,7 @@ def set_subject(
         tx.run(_ADD, pipeline=pipeline, name=name)
     number = tx.value(_LOCK, pipeline=pipeline, name=name)
     if number is None:
-        raise NotFound(f"{pipeline} has no subject {name!r}")
+        raise NotFound(f"{pipeline} has no subject {quoted(name)}")
     if interval is not None:
         tx.run(_SET_INTERVAL, subject=number, gap=interval or None)
     for key, value in labels.items():
@@ -70,7 +70,7 @@ _BY_WAITING = f"s.id IN (SELECT subject_id FROM gm_run WHERE state = {State.WAIT
 def subject(tx: Tx, pipeline: str, name: str) -> Subject:
     found = _read(tx, ["s.pipeline = :pipeline", "s.name = :name"], 1, pipeline=pipeline, name=name)
     if not found:
-        raise NotFound(f"{pipeline} has no subject {name!r}")
+        raise NotFound(f"{pipeline} has no subject {quoted(name)}")
     return found[0]
 
 

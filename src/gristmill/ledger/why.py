@@ -15,7 +15,7 @@ import orjson
 
 from gristmill.clock import to_datetime
 from gristmill.demand import NOTHING, Demand, all_of, class_of, least_lacking, options
-from gristmill.errors import NotFound, did_you_mean
+from gristmill.errors import NotFound, did_you_mean, quoted
 from gristmill.identity import gone, host
 from gristmill.ledger import locks, names, why_limits
 from gristmill.ledger.choose import THERE
@@ -342,7 +342,7 @@ def subject(tx: Tx, pipeline: str, name: str) -> Why:
         raise _unknown_subject(tx, pipeline, name)
     chosen = tx.value(_ACTIVE, subject=number) or tx.value(_LAST, subject=number)
     if chosen is None:
-        raise NotFound(f"{pipeline} {name!r} has no run, or none any more; start one")
+        raise NotFound(f"{pipeline} {quoted(name)} has no run, or none any more; start one")
     found = run(tx, chosen)
     return replace(found, target=f"subject {name}")
 
@@ -350,9 +350,9 @@ def subject(tx: Tx, pipeline: str, name: str) -> Why:
 def _unknown_subject(tx: Tx, pipeline: str, name: str) -> NotFound:
     names = [row.name for row in tx.all(_SUBJECTS, pipeline=pipeline)]
     if names:
-        return NotFound(f"pipeline {pipeline!r} has no subject {name!r}{did_you_mean(name, names)}")
+        return NotFound(f"pipeline {quoted(pipeline)} has no subject {quoted(name)}{did_you_mean(name, names)}")
     pipelines = [row.pipeline for row in tx.all(_PIPELINES)]
-    return NotFound(f"no run of a pipeline {pipeline!r} was ever started{did_you_mean(pipeline, pipelines)}")
+    return NotFound(f"no run of a pipeline {quoted(pipeline)} was ever started{did_you_mean(pipeline, pipelines)}")
 
 
 class _Look:

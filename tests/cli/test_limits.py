@@ -62,6 +62,8 @@ def test_wrong_words_are_refused(made: Cli) -> None:
     assert "nor 'none'" in made.call("limit", "set", "host", "--at-once", "many").err
     unknown = made.call("limit", "set", "hots", "--at-once", "2")
     assert (unknown.code, "did you mean 'host'" in unknown.err) == (1, True)
+    assert "there is no limit 'hots'" in made.call("limit", "list", "hots").err
+    assert "no such key" in made.call("limit", "list", "host", "b.org").err
     assert "closed already" in made.call("limit", "close", "host", "a.org").err
     assert made.call("queue", "set", "default").code == 64
 

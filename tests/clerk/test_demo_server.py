@@ -7,6 +7,9 @@ import json
 import os
 import re
 import shutil
+import socket
+import struct
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
@@ -20,6 +23,7 @@ from clerk.demo import listings
 from clerk.demo.server import Server, serving
 from clerk.demo.sites import sites
 from clerk.demo.towns import TOWNS
+from tests.worker.helpers import eventually
 
 BEND, FALLS = "larkspurbend.ca", "kestrelfalls.ny"
 FILES = (
@@ -226,6 +230,18 @@ def test_it_has_the_port_that_is_asked_for_unless_somebody_else_has_it(tmp_path:
             assert get(second, "/")[0] == 200
     with serving(tmp_path, port) as again:
         assert again.url == first.url
+
+
+def test_who_is_stopped_while_asking_is_no_error(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    def answering() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if "process_request_thread" in thread.name]
+
+    with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":")[-1]))) as asker:
+        asker.sendall(f"GET /{BEND}/".encode())
+        eventually(answering, "the server listens to it")
+        asker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it ends as a killed one does
+    eventually(lambda: not answering(), "the server has seen that")
+    assert capfd.readouterr().err == ""
 
 
 def test_times_are_those_of_the_files(server: Server) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from clerk.demo import listings
@@ -53,6 +54,11 @@ class _Http(ThreadingHTTPServer):
         """Without asking a name server what loopback is called: that can take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "127.0.0.1", self.server_address[1]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who asks may be stopped at any moment: that is no error of the server."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class Server:

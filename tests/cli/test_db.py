@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gristmill.ledger.columns import REVISION
 from tests.cli.conftest import APP, Cli
 
 
@@ -14,12 +15,12 @@ def test_up_and_down_on_sqlite(cli: Cli) -> None:
     assert "no schema" in cli.call("db", "current", *database).out
     assert not (cli.folder / "new.db").exists()  # asking does not make it
     up = cli.run("db", "upgrade", *database)
-    assert (up.code, up.out) == (0, "sqlite:///new.db went from no schema to 0001\n")
-    assert cli.call("db", "upgrade", *database).out == "sqlite:///new.db is at 0001 already\n"
+    assert (up.code, up.out) == (0, f"sqlite:///new.db went from no schema to {REVISION}\n")
+    assert cli.call("db", "upgrade", *database).out == f"sqlite:///new.db is at {REVISION} already\n"
     assert cli.call("db", "current", *database, "--json").json["ok"] is True
     assert cli.call("db", "check", *database).out == "sqlite:///new.db is as it should be\n"
-    down = cli.run("db", "downgrade", *database)
-    assert (down.code, down.out) == (0, "sqlite:///new.db went from 0001 to no schema\n")
+    down = cli.run("db", "downgrade", "base", *database)
+    assert (down.code, down.out) == (0, f"sqlite:///new.db went from {REVISION} to no schema\n")
     assert "nothing to do" in cli.call("db", "downgrade", *database).out
     check = cli.call("db", "check", *database)
     assert check.code == 69
@@ -28,7 +29,7 @@ def test_up_and_down_on_sqlite(cli: Cli) -> None:
 
 def test_history_is_newest_first_and_needs_no_database(cli: Cli) -> None:
     history = cli.call("db", "history", "--json").json
-    assert history[-1]["revision"] == "0001"
+    assert (history[0]["revision"], history[-1]["revision"]) == (REVISION, "0001")
     assert "0001" in cli.run("db", "history").out
     assert list(cli.folder.iterdir()) == []
 
@@ -70,7 +71,7 @@ def test_an_empty_postgresql_database_is_refused_with_the_exact_command(
 def test_a_run_on_postgresql_from_db_upgrade_to_its_end(cli: Cli, empty_pg_url: str) -> None:
     upgraded = cli.run("db", "upgrade", "--database", empty_pg_url)
     assert upgraded.code == 0
-    assert "went from no schema to 0001" in upgraded.out
+    assert f"went from no schema to {REVISION}" in upgraded.out
     database = {"GRISTMILL_DATABASE_URL": empty_pg_url, "GRISTMILL_APP": str(APP)}
     texts = cli.texts(a="abc", b="")
     assert cli.run("start", "letters", "books", "--arg", f"folder={texts}", **database).out == "1\n"
@@ -103,13 +104,14 @@ def test_an_applications_own_tables_move_with_the_ledgers(cli: Cli) -> None:
     assert cli.call("db", "current", *app).out.splitlines()[1].startswith("shelves none; the application needs s2; run: ")
     up = cli.run("db", "upgrade", *app)
     assert up.out.splitlines() == [
-        "sqlite:///own.db went from gristmill none to 0001",
+        f"sqlite:///own.db went from gristmill none to {REVISION}",
         "sqlite:///own.db went from shelves none to s2",
     ]
     assert cli.call("db", "current", *app).out.splitlines()[1] == "shelves s2 (what the application needs)"
     current = cli.call("db", "current", *app, "--json").json
     assert (current["ok"], current["own"]) == (True, [{"name": "shelves", "revision": "s2", "needed": "s2", "ok": True}])
     assert [(row["of"], row["revision"]) for row in cli.call("db", "history", *app, "--json").json] == [
+        ("gristmill", "0002"),
         ("gristmill", "0001"),
         ("shelves", "s2"),
         ("shelves", "s1"),

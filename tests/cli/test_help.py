@@ -49,6 +49,7 @@ def test_the_commands_are_those_of_the_table() -> None:
         *("limit", "limit list", "limit set", "limit close"),
         *("worker", "worker list", "worker plan"),
         *("lock", "lock list"),
+        *("token", "token create", "token list", "token revoke"),
         *("db", "db upgrade", "db current", "db history", "db downgrade", "db check", "db grants"),
     }
 

@@ -47,6 +47,7 @@ def views(ledger: Ledger) -> set[str]:
 
 
 OURS = {table.name for table in metadata.sorted_tables}
+OLDEST = "0001"  # the oldest code that may work on this schema: what came since only adds
 VIEWS = {"gristmill_jobs", "gristmill_runs", "gristmill_stages"}
 
 
@@ -245,7 +246,7 @@ def test_two_who_make_a_new_file_at_once_make_one(tmp_path: Path) -> None:
     ledgers = [Ledger(f"sqlite:///{tmp_path}/new.db") for _ in range(4)]
     together(*[partial(fresh.make, ledger) for ledger in ledgers])
     assert [ledger.revision() for ledger in ledgers] == [REVISION] * 4
-    assert invariants.snapshot(ledgers[0])["gm_ledger"] == [(1, 1, REVISION)]
+    assert invariants.snapshot(ledgers[0])["gm_ledger"] == [(1, 1, OLDEST)]
     for ledger in ledgers:
         ledger.close()
 

@@ -21,6 +21,7 @@ from gristmill.cli import (
     starting,
     status,
     subjects,
+    tokens,
     why,
     workers,
     working,
@@ -49,6 +50,7 @@ ROWS: dict[str, tuple[click.Command, ...]] = {
     "List workers; list who holds locks and waits for them.": (workers.worker, locks.lock),
     "Look for what should not be, and mend it; check all.": (mending.reconcile, doctor.doctor),
     "List what people did; remove what is not kept.": (audit.audit, audit.prune),
+    "Make, list and revoke tokens for the HTTP API.": (tokens.token,),
     "Write the ledger into a file; put it back.": (backups.backup, backups.restore),
     "Bring the database to the schema that this version needs.": (db.db,),
 }

@@ -27,7 +27,7 @@ from gristmill.errors import Invalid, Refused, SchemaMismatch
 from gristmill.ledger import migrate
 from gristmill.ledger.columns import REVISION, columns
 from gristmill.ledger.outbox import UNPUBLISH_ALL
-from gristmill.ledger.schema import metadata, written
+from gristmill.ledger.schema import metadata, token, written
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit
 from gristmill.ledger.store import Ledger, Tx, shown, sqlite_module
@@ -39,6 +39,7 @@ _PAGE = 1 << 20
 _EPOCHS_BEGIN = 1_767_225_600  # 2026: epochs count its seconds, so that no worker's number was ever given out before
 _NUMBERED = [table.name for table in metadata.sorted_tables if table.autoincrement_column is not None]
 _NAMES = {"gm_queue": "id, name, weight, paused", "gm_task": "id, name, spec", "gm_class": "id, demand"}
+_TOKENS = f"SELECT {columns(written(token))} FROM gm_token ORDER BY id"
 _COUNTED = ("gm_subject", "gm_run", "gm_job")
 _ABOUT = "gm_backup"
 _TABLES = Sql("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'")
@@ -286,14 +287,19 @@ def _replace_file(ledger: Ledger, copy: Path) -> None:
     """Page by page into the same file, in one transaction: processes that have it open see the new content next."""
     with ledger.alone() as target, closing(_sqlite(copy)) as source:
         existing: dict[str, list[Sequence[Any]]] = {name: [] for name in _NAMES}
-        last = 0
+        last, tokens = 0, list[Sequence[Any]]()
         if ledger.revision() is not None:
+            tokens = target.execute(_TOKENS).fetchall() if "gm_token" in _tables(ledger.path) else []
             existing = {name: target.execute(f"SELECT {what} FROM {name}").fetchall() for name, what in _NAMES.items()}
             last = target.execute(_WORKERS.text).fetchone()[0] or 0
         own = {name: source.execute(f"SELECT {what} FROM {name}").fetchall() for name, what in _NAMES.items()}
         for name, rows in _kept(existing, own).items():
             places = ", ".join("?" * len(rows[0]))
             source.executemany(f"INSERT INTO {name} ({_NAMES[name]}) VALUES ({places})", rows)
+        if tokens:
+            source.execute("DELETE FROM gm_token")
+            places = ", ".join("?" * len(tokens[0]))
+            source.executemany(f"INSERT INTO gm_token ({columns(written(token))}) VALUES ({places})", tokens)
         epoch = _epoch(last, source.execute(_WORKERS.text).fetchone()[0] or 0)
         source.execute("UPDATE gm_ledger SET epoch = ?", [epoch])
         _set_workers(source, epoch)
@@ -312,6 +318,7 @@ def _load(tx: Tx, copy: Path) -> None:
     """The whole of it in one transaction. No number that this database gave out is given again."""
     tx.script(_LOCK)
     existing = {name: tx.tuples(Sql(f"SELECT {what} FROM {name}")) for name, what in _NAMES.items()}
+    tokens = tx.tuples(Sql(_TOKENS))
     tx.script(f"TRUNCATE {', '.join(table.name for table in metadata.sorted_tables)}")
     with closing(_sqlite(copy)) as source:
         for table in metadata.sorted_tables:
@@ -321,6 +328,9 @@ def _load(tx: Tx, copy: Path) -> None:
         own = {name: source.execute(f"SELECT {what} FROM {name}").fetchall() for name, what in _NAMES.items()}
     for name, rows in _kept(existing, own).items():
         tx.add_stream(name, _NAMES[name], rows)
+    if tokens:  # who may look here is not a matter of the backup: one that was revoked since must not come back
+        tx.script("DELETE FROM gm_token")
+        tx.add_stream("gm_token", columns(written(token)), tokens)
     epoch = _epoch(last, tx.value(_NUMBERS, name="gm_worker") or 0)
     tx.run(_SET_EPOCH, epoch=epoch)
     for name in _NUMBERED:

@@ -476,6 +476,78 @@ CREATE VIEW gristmill_jobs AS
             WHERE (j.stage_id IS NULL OR g.id IS NOT NULL)
                 AND (j.run_id IS NULL OR EXISTS (SELECT 1 FROM gm_run r WHERE r.id = j.run_id))
 ;
-INSERT INTO gm_version (version_num) VALUES ('0001')
+CREATE TABLE gm_token (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	name TEXT NOT NULL, 
+	role TEXT NOT NULL, 
+	hash TEXT NOT NULL, 
+	created_at BIGINT NOT NULL, 
+	created_by TEXT NOT NULL, 
+	expires_at BIGINT, 
+	used_at BIGINT, 
+	revoked_at BIGINT, 
+	revoked_by TEXT, 
+	CONSTRAINT gm_token_role CHECK (role IN ('viewer', 'operator', 'admin')), 
+	UNIQUE (hash)
+)
+;
+CREATE UNIQUE INDEX gm_token_name ON gm_token (name) WHERE revoked_at IS NULL
+;
+CREATE TABLE gm_event (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	place BIGINT, 
+	at BIGINT NOT NULL, 
+	name TEXT NOT NULL, 
+	run_id BIGINT, 
+	data TEXT DEFAULT '{}' NOT NULL, 
+	UNIQUE (place)
+)
+;
+CREATE INDEX gm_event_new ON gm_event (id) WHERE place IS NULL
+;
+CREATE TABLE gm_minute (
+	minute BIGINT NOT NULL, 
+	worker_id BIGINT NOT NULL, 
+	queue_id INTEGER NOT NULL, 
+	task_id INTEGER NOT NULL, 
+	completed BIGINT DEFAULT 0 NOT NULL, 
+	completed_with_errors BIGINT DEFAULT 0 NOT NULL, 
+	failed BIGINT DEFAULT 0 NOT NULL, 
+	skipped BIGINT DEFAULT 0 NOT NULL, 
+	cancelled BIGINT DEFAULT 0 NOT NULL, 
+	retried BIGINT DEFAULT 0 NOT NULL, 
+	ran BIGINT DEFAULT 0 NOT NULL, 
+	waited BIGINT DEFAULT 0 NOT NULL, 
+	waits BIGINT DEFAULT 0 NOT NULL, 
+	ran_0 BIGINT DEFAULT 0 NOT NULL, 
+	ran_1 BIGINT DEFAULT 0 NOT NULL, 
+	ran_2 BIGINT DEFAULT 0 NOT NULL, 
+	ran_3 BIGINT DEFAULT 0 NOT NULL, 
+	ran_4 BIGINT DEFAULT 0 NOT NULL, 
+	ran_5 BIGINT DEFAULT 0 NOT NULL, 
+	ran_6 BIGINT DEFAULT 0 NOT NULL, 
+	ran_7 BIGINT DEFAULT 0 NOT NULL, 
+	ran_8 BIGINT DEFAULT 0 NOT NULL, 
+	ran_9 BIGINT DEFAULT 0 NOT NULL, 
+	ran_10 BIGINT DEFAULT 0 NOT NULL, 
+	ran_11 BIGINT DEFAULT 0 NOT NULL, 
+	ran_12 BIGINT DEFAULT 0 NOT NULL, 
+	waited_0 BIGINT DEFAULT 0 NOT NULL, 
+	waited_1 BIGINT DEFAULT 0 NOT NULL, 
+	waited_2 BIGINT DEFAULT 0 NOT NULL, 
+	waited_3 BIGINT DEFAULT 0 NOT NULL, 
+	waited_4 BIGINT DEFAULT 0 NOT NULL, 
+	waited_5 BIGINT DEFAULT 0 NOT NULL, 
+	waited_6 BIGINT DEFAULT 0 NOT NULL, 
+	waited_7 BIGINT DEFAULT 0 NOT NULL, 
+	waited_8 BIGINT DEFAULT 0 NOT NULL, 
+	waited_9 BIGINT DEFAULT 0 NOT NULL, 
+	waited_10 BIGINT DEFAULT 0 NOT NULL, 
+	waited_11 BIGINT DEFAULT 0 NOT NULL, 
+	waited_12 BIGINT DEFAULT 0 NOT NULL, 
+	PRIMARY KEY (minute, worker_id, queue_id, task_id)
+)
+;
+INSERT INTO gm_version (version_num) VALUES ('0002')
 ;
 INSERT INTO gm_ledger (id, epoch, oldest) VALUES (1, 1, '0001')

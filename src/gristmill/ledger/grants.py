@@ -18,6 +18,7 @@ _LESS = {
     "gm_audit": ("SELECT", "INSERT"),
     "gm_task": ("SELECT", "INSERT"),
     "gm_class": ("SELECT", "INSERT"),
+    "gm_token": ("SELECT", "INSERT", "UPDATE"),
 }
 _OF_WORKERS = ("gm_worker", "gm_claim")
 _TABLES = sorted([table.name for table in metadata.sorted_tables] + [VERSION_TABLE])

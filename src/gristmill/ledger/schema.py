@@ -25,11 +25,11 @@ from sqlalchemy import (
 )
 
 from gristmill.ledger.schema_delivery import delivery_tables
+from gristmill.ledger.schema_watching import Id, watching_tables
 from gristmill.ledger.sql import WAITING
 from gristmill.states import StageState, State
 
 metadata = MetaData()
-Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite makes only INTEGER PRIMARY KEY the rowid
 Key = Text().with_variant(Text(collation="C"), "postgresql")  # walked in byte order, as SQLite does anyway
 _ZERO = text("0")
 
@@ -496,6 +496,7 @@ missed = Table(
 removal = Table("gm_removal", metadata, Column("stage_id", BigInteger, primary_key=True, autoincrement=False))
 
 ringer, message = delivery_tables(metadata)
+token, event, minute = watching_tables(metadata)
 
 # What people did. Rows are added, never changed.
 audit = Table(

@@ -11,6 +11,7 @@ from gristmill.execution import load
 from gristmill.mill.lazy import lazy
 from gristmill.mill.many import Many
 from gristmill.mill.mending import Mending
+from gristmill.mill.watching import Watching
 from gristmill.mill.working import Working
 from gristmill.registry import Piece, Registry
 from gristmill.settings import database_url
@@ -23,7 +24,7 @@ else:
 __all__ = ["Mill"]
 
 
-class Mill(Mending, Many, Working):
+class Mill(Mending, Many, Watching, Working):
     """A ledger together with the pipelines and tasks of an application. Make one with `Mill.open`."""
 
     @classmethod

@@ -19,7 +19,7 @@ from gristmill.clock import SECOND
 from gristmill.demand import Demand
 from gristmill.errors import DatabaseError, NotFound
 from gristmill.identity import gone, host, near
-from gristmill.ledger import again, bulk, chores, limiting, limits, names, parts, queues, remove, stop, workers
+from gristmill.ledger import again, bulk, chores, events, limiting, limits, names, parts, queues, remove, stop, workers
 from gristmill.ledger.duties import Duties, duties
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.sql import Sql
@@ -30,6 +30,7 @@ log = logging.getLogger("gristmill.housekeeping")
 
 _SWEEP_AGAIN = 15.0  # seconds until a stopped run is swept once more: for jobs that were just being claimed
 _STRAYS_EVERY = 30.0
+_TIDY_EVERY = 60.0
 _TICK_AGAIN = 2.0  # seconds after the database refused something
 _ABANDONED = 5 * SECOND  # what somebody began on many jobs goes on here if nothing has happened to it for so long
 _LOOKED_AFTER_BY = 2  # workers on the same host that see at once when one is gone
@@ -89,6 +90,7 @@ class Housekeeping:
         self._sweeps: dict[int, Iterator[None]] = {}  # of runs with so many jobs that their sweep goes on from turn to turn
         self._taken_over: set[int] = set()
         self._strays_at = 0.0
+        self._tidy_at = 0.0
 
     def tick(self, now: float, worker: int, held: Callable[[], set[int]], running: Collection[int], known: int = 0) -> Seen:
         """`held`: all jobs in this worker's hands; `running`: those that have been there for a while; `known`: the last
@@ -118,9 +120,19 @@ class Housekeeping:
             carry_on(self.ledger, run, until)
         orders = self.ledger.glance(bulk.left_alone, _ABANDONED) if found.orders else ()
         self._go_on({*orders, *self._taken_over}, found.removals)
+        self._tidy(now, found.events, until)
         if self.strays_possible or now >= self._strays_at:
             self._release_strays(worker, held(), now)
         return Seen(all_queues, to_cancel, due, classes)
+
+    def _tidy(self, now: float, new_events: bool, until: float) -> None:
+        """Events get their places, for readers that may not write; old ones go."""
+        while new_events and self.ledger.do(events.number) and time.monotonic() < until:
+            pass
+        if now >= self._tidy_at:
+            self._tidy_at = now + _TIDY_EVERY
+            while self.ledger.do(events.forget) and time.monotonic() < until:
+                pass
 
     def _see_limits(self, all_queues: Sequence[QueueRow]) -> None:
         """A queue has a limit that it had not: what this worker took of it meanwhile, perhaps nobody has counted."""

@@ -29,7 +29,7 @@ from tests.servers import ROOT
 from tests.worker.helpers import eventually
 
 SITE = plan("site", find=step(), page=each("find", need=0), total=step("page"))
-CHANGED = {"gm_job", "gm_worker", "gm_claim", "gm_audit", "gm_ledger", "gm_attempt"}  # by the restore itself
+CHANGED = {"gm_job", "gm_worker", "gm_claim", "gm_audit", "gm_ledger", "gm_attempt", "gm_event"}  # by the restore itself
 
 
 def busy(play: Play) -> tuple[Player, Player]:

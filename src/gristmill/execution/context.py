@@ -303,6 +303,16 @@ class Context:
         kept = self._kept or Kept()
         self._kept = kept._replace(guards=(*kept.guards, wanted))
 
+    def event(self, name: str, data: Mapping[str, Any] | None = None, *, connection: Connection | None = None) -> None:
+        """Tells those who follow of something of your own, like `library.lent`; with `connection`, if that commits."""
+        from gristmill.ledger import events
+
+        text, ledger = events.own(name, data), self._open()
+        if connection is None:
+            return ledger.do(events.add, name, self.run, text)
+        ledger.check_guest(connection)
+        return ledger.join(connection, events.add, name, self.run, text)
+
     def lock(self, kind: str | int, item: str | int, *, timeout: float | None = None) -> Lock:
         """`with ctx.lock("edition", 42):` or `async with`: nobody else is in such a block of the same two names.
 

@@ -139,6 +139,7 @@ def retry(tx: Tx, chosen: Chosen, *, by: str) -> list[str]:
         tx.run(_NEXT_EPOCH, run=row.id)
     except IntegrityError:  # another one was started between the two statements
         raise Refused(f"run {row.id}: its subject has just got another active run; wait for that") from None
+    tx.notes.run(row.id, state=State.IN_PROGRESS.word, epoch=row.epoch + 1)
     if row.state in TERMINAL:
         _forget_end(tx, row.subject_id, row.id)
     audit(
@@ -261,6 +262,7 @@ class _Again:
         stage["waiting_for"] = self._open_before(stage) + (stage["todo"] is not None) + (stage["pruning"] is not None)
         values = {name: stage[name] for name in ("waiting_for", "todo", "pruning")}
         self.tx.run(_RESET, stage=stage["id"], state=int(stage["state"]), **values)
+        self.tx.notes.stage(stage["run_id"], stage["name"], StageState(stage["state"]).word)
 
     def _open_before(self, stage: dict[str, Any]) -> int:
         return sum(self.flow.stages[up]["state"] != StageState.CLOSED for up in self.before[stage["id"]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gristmill.ledger import bulk, chores, limits, names, parts, queues, stop, workers
+from gristmill.ledger import bulk, chores, events, limits, names, parts, queues, stop, workers
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.tx import Tx
 
@@ -19,6 +19,7 @@ class Duties(NamedTuple):
     orders: bool
     removals: bool
     limits: bool
+    events: bool
 
 
 _LOOKS = {
@@ -30,6 +31,7 @@ _LOOKS = {
     "orders": bulk.LEFT_ALONE,
     "removals": Sql("SELECT 1 FROM gm_removal"),
     "limits": limits.MAY_GO_ON,
+    "events": events.NEW,
 }
 DUTIES = Sql(
     f"SELECT ({queues.NEXT_DUE.text}) AS due, "

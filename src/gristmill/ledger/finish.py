@@ -7,7 +7,7 @@ its attempt is still the one that the outcome belongs to; only rows that changed
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import itemgetter
@@ -209,7 +209,7 @@ _BEGIN_RUNS = Sql(
 )
 _BEGIN_FREE_RUNS = Sql(
     f"UPDATE gm_run SET state = {State.IN_PROGRESS:d}, started_at = {{now}} WHERE id {{one_of SELECT id FROM gm_run"
-    f" WHERE id {{in ids}} AND state = {State.QUEUED:d} ORDER BY id {{skip}}}}"
+    f" WHERE id {{in ids}} AND state = {State.QUEUED:d} ORDER BY id {{skip}}}} RETURNING id"
 )
 _STILL_QUEUED = Sql(f"SELECT id FROM gm_run WHERE id {{in ids}} AND state = {State.QUEUED:d}")
 _PROGRESS = Sql("UPDATE gm_job SET progress = f.done FROM {rows f: job bigint, number int, done text} WHERE " + _FENCE)
@@ -328,6 +328,7 @@ def _settle_others(
     marks = {o.job: fingerprint(_kind(o), o.reason, o.traceback) for o in outcomes if o.verdict in _FAILED}
     ended, back = _decide(tx, outcomes, runs, marks)
     done: set[int] = set()
+    runs_of_jobs = {o.job: o.run for o in outcomes}
     for sql in (_END, _END_LATER, _END):  # later, with parts that have not ended; the last of them may have ended by then
         left = [row for row in ended if row[0] not in done]
         for job, *what in (
@@ -337,6 +338,8 @@ def _settle_others(
             if what:
                 over.append(Ended(job, what[0]))
                 changes[flow.Change(*what[1:])] += 1
+                if what[2] == State.FAILED:
+                    tx.notes.failed(runs_of_jobs[job], job)
     for job, queue, ready, run_at, limit in tx.tuples(_BACK, worker=worker, f=back) if back else ():
         done.add(job)
         tx.poke(limit)
@@ -362,14 +365,20 @@ def begin(tx: Tx, worker: int, runs: Sequence[int]) -> None:
 
 def begin_free(tx: Tx, runs: Sequence[int]) -> list[int]:
     """The same for a transaction that holds locks on jobs, and so must not wait. Says which runs others hold just now."""
-    if tx.run(_BEGIN_FREE_RUNS, ids=runs) == len(runs):
-        return []
-    return [run for (run,) in tx.tuples(_STILL_QUEUED, ids=runs)]
+    begun = [run for (run,) in tx.tuples(_BEGIN_FREE_RUNS, ids=runs)]
+    _note_begun(tx, begun)
+    return [] if len(begun) == len(runs) else [run for (run,) in tx.tuples(_STILL_QUEUED, ids=runs)]
 
 
 def begin_runs(tx: Tx, runs: Sequence[int]) -> None:
     if runs:
         tx.run(_BEGIN_RUNS, ids=sorted(runs))
+        _note_begun(tx, runs)
+
+
+def _note_begun(tx: Tx, runs: Iterable[int]) -> None:
+    for run in runs:
+        tx.notes.run(run, state=State.IN_PROGRESS.word)
 
 
 def report_progress(tx: Tx, worker: int, progress: Sequence[tuple[int, int, str]]) -> None:

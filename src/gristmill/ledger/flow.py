@@ -142,6 +142,7 @@ def advance(tx: Tx, runs: Iterable[int]) -> None:
 def activate(tx: Tx, run: int) -> None:
     """A waiting run, whose subject has no active one, begins."""
     tx.run(_ACTIVATE, run=run)
+    tx.notes.run(run, state=State.QUEUED.word)
     try:
         begin(tx, run)
     except Refused as refused:  # the earlier run that it was to stand on is no more
@@ -293,6 +294,7 @@ class Flow:
             raise Refused(f"no item that {had} has a key like {' or '.join(map(repr, keys))}")
         if _left(stage) < stage["total"]:  # something of it is done already
             self.tx.run(_BEGUN, run=self.run["id"])
+            self.tx.notes.run(self.run["id"], state=State.IN_PROGRESS.word)
 
     # ---- what is done in batches before a stage may be sealed
 
@@ -376,6 +378,7 @@ class Flow:
         if self.run["stop"] is not None:
             return
         self.tx.run(_STOP, run=self.run["id"], stop=int(target), by=by, reason=reason, error=error)
+        self.tx.notes.run(self.run["id"], stops=target.word)
         self.run.update(stop=target, reason=reason, error=error)
         self._admit_no_more()
         self.settle()

@@ -34,7 +34,7 @@ def _counting(rows: str, left: str, failed: str, others: str = "") -> Sql:
         " WHERE a.job_id = gm_job.id AND a.attempt = gm_job.attempt) ELSE fingerprint END,"
         f" ends_as = CASE WHEN {left} = 0 THEN NULL ELSE ends_as END"
         f" FROM {{rows f: parent bigint, bad int, {rows}}} WHERE gm_job.id = f.parent AND {left} >= 0"
-        " RETURNING queue_id, stage_id, state, parts_left, gm_job.id, task_id, limit_id"
+        " RETURNING queue_id, stage_id, state, parts_left, gm_job.id, task_id, limit_id, run_id"
     )
 
 
@@ -74,6 +74,9 @@ def _moved_on(tx: Tx, rows: Sequence[Any]) -> list[tuple[int | None, int]]:
             tx.ring(row.queue_id)
             tx.poke(row.limit_id)
     over = [row for row in rows if row.state in TERMINAL]
+    for row in over:
+        if row.state == State.FAILED:
+            tx.notes.failed(row.run_id, row.id)
     moment(tx, [Ended(row.id, row.task_id) for row in over])
     return [(row.stage_id, row.state) for row in over]
 

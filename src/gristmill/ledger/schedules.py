@@ -106,6 +106,8 @@ _FORGET = Sql(
     " (SELECT id FROM gm_fire WHERE schedule_id = :schedule ORDER BY id DESC LIMIT 1 OFFSET :kept)"
 )
 _HISTORY = f"SELECT {columns(FIRE, 'f')}, s.name FROM gm_fire f JOIN gm_schedule s ON s.id = f.schedule_id"
+_NAME = Sql("SELECT name FROM gm_schedule WHERE id = :schedule")
+_NAMED = 10  # runs of a firing that its event names
 _JOB_STATE = Sql("SELECT state FROM gm_job WHERE id = :job")
 _RUN_STATE = Sql("SELECT state FROM gm_run WHERE id = :run")
 
@@ -369,6 +371,8 @@ def _record(tx: Tx, number: int, fire_at: int | None, fired: Fired, who: str | N
     runs = orjson.dumps(fired.runs).decode() if fired.runs else None
     said = {"outcome": str(fired.outcome), "job": fired.job, "runs": runs, "detail": fired.detail}
     entry: int | None = tx.value(_RECORD, schedule=number, fire=fire_at, who=who, **said)
+    fact = {"outcome": str(fired.outcome), "job": fired.job, "runs": list(fired.runs)[:_NAMED]}
+    tx.notes.add("schedule", name=tx.value(_NAME, schedule=number), **fact)
     if fired.outcome is Outcome.STARTED:
         one = fired.runs[0] if len(fired.runs) == 1 else None
         tx.run(_LAST, schedule=number, fire=fire_at, job=fired.job, run=one)

@@ -6,6 +6,7 @@
 {ready} {waits}           for a job that is queued again: `ready` and `run_at`, which is in the line only if it has no limit
 {waiting}                 `run_at` of a job that waits for its limit
 {xid}                     the transaction's own number (SQLite: NULL)
+{place}                   of event `f.nr` of a transaction: given after the commit (SQLite: the next ones)
 {in name}                 `= ANY(list)`
 {glob}                    compares text with a pattern, which `glob` has translated
 {newest}                  the job whose number SQLite would give again if it were deleted
@@ -46,6 +47,7 @@ _WORDS = {
         "{waits}": _LIMITED % ("NULL", WAITING),
         "{waiting}": str(WAITING),
         "{xid}": "pg_current_xact_id()::text",
+        "{place}": "NULL::bigint",
         "{by_limit}": "",
         "{glob}": "LIKE",
         "{newest}": "false",
@@ -63,6 +65,7 @@ _WORDS = {
         "{exclusive}": "",
         "{skip}": "",
         "{xid}": "NULL",
+        "{place}": "(SELECT coalesce(max(place), 0) FROM gm_event) + f.nr",
         "{ready}": _LIMITED % (":now", "NULL"),
         "{waits}": _LIMITED % ("NULL", WAITING),
         "{waiting}": str(WAITING),

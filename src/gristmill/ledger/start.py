@@ -148,6 +148,7 @@ def start(
         run = tx.value(_ADD_WAITING, state=int(State.WAITING), **new)
         if run is not None:
             _write_plan(tx, run, plan, part)
+            tx.notes.run(run, state=State.WAITING.word, pipeline=pipeline)
             return Started(run, created=True)
     raise Refused(f"{pipeline} {subject!r}: runs start and end too fast to join one; try again")
 
@@ -160,6 +161,7 @@ def start_idle(
     run: int | None = tx.value(_ADD_ACTIVE, state=int(State.QUEUED), **new)
     if run is not None:
         _write_plan(tx, run, plan, part)
+        tx.notes.run(run, state=State.QUEUED.word, pipeline=pipeline)
         flow.begin(tx, run)
     return run
 

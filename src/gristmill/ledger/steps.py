@@ -7,7 +7,7 @@ from typing import Any
 
 from gristmill.ledger.sql import Sql, numbers
 from gristmill.ledger.store import Tx
-from gristmill.states import State
+from gristmill.states import StageState, State
 
 _GOOD = numbers([State.COMPLETED, State.COMPLETED_WITH_ERRORS])
 _STAGES = Sql(
@@ -53,6 +53,8 @@ class Steps:
     def change(self, stage: Stage, *, opened: bool = False, closed: bool = False, **values: Any) -> None:
         stage.update(values)
         self._stages[stage["id"]] = stage
+        if "state" in values:
+            self._tx.notes.stage(stage["run_id"], stage["name"], StageState(values["state"]).word)
         if opened:
             self._opened.add(stage["id"])
         if closed:
@@ -67,6 +69,7 @@ class Steps:
 
     def end(self, run: dict[str, Any], state: State, error: str | None) -> None:
         run["state"] = state
+        self._tx.notes.run(run["id"], state=state.word)
         self._ends.append((run["id"], int(state), error))
         self._subjects.append(run["subject_id"])
 

@@ -86,6 +86,7 @@ _CLOSE_ALL = Sql(
 def audit(tx: Tx, who: str, verb: str, target: str, **detail: Any) -> int:
     """Records what somebody does; says under which number."""
     number: int = tx.value(_AUDIT, who=who, verb=verb, target=target, detail=orjson.dumps(detail).decode())
+    tx.notes.add("audit", id=number, who=who, verb=verb, target=target)
     return number
 
 
@@ -109,6 +110,7 @@ def cancel_run(tx: Tx, run: int, *, by: str, reason: str | None = None) -> None:
     if row.state == State.WAITING:
         tx.run(_END_WAITING, run=run, by=by, reason=reason)
         tx.run(_CLOSE_ALL, run=run)
+        tx.notes.run(run, state=State.CANCELLED.word)
     else:
         flow.stop(tx, run, State.CANCELLED, by=by, reason=reason)
 

@@ -22,7 +22,7 @@ from sqlalchemy.engine import URL, make_url
 
 from gristmill.clock import Clock
 from gristmill.errors import DatabaseError, Invalid, SchemaMismatch, Unavailable
-from gristmill.ledger import limits
+from gristmill.ledger import last
 from gristmill.ledger.columns import REVISION, VERSION_TABLE
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.tx import DELAYED, GuestTx, Tx
@@ -107,7 +107,7 @@ class Ledger:
                 if self.is_sqlite:
                     tx.script("BEGIN IMMEDIATE")
                 result = verb(tx, *args, **kwargs)
-                limits.settle(tx)
+                last.settle(tx)
                 if tx.rung and self.announcer:
                     self.announcer.before_commit(tx, tx.rung)
                 repeatable = self.is_sqlite or getattr(verb, "repeatable", False)
@@ -130,7 +130,7 @@ class Ledger:
         tx = GuestTx(connection, self.now())
         try:
             result = verb(tx, *args, **kwargs)
-            limits.tell(tx)
+            last.settle_guest(tx)
             if tx.rung and self.announcer:
                 self.announcer.before_commit(tx, tx.rung)
         except exc.DBAPIError as error:

@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, exc, text
 
 from gristmill.errors import Invalid, quoted
+from gristmill.ledger.notes import Notes
 from gristmill.ledger.sql import Sql
 
 _TOGETHER = 50  # rows of one INSERT
@@ -30,6 +31,7 @@ class Tx:
         self.dialect = connection.dialect.name
         self.now = now
         self.rung: set[int] = set()
+        self.notes = Notes()  # what those who follow will be told
         self._no_limits()
         self.xid: str | None = None  # PostgreSQL's number of this transaction, if a verb has read it on the way
         self._driver: Any = connection.connection.driver_connection
@@ -212,6 +214,7 @@ class GuestTx(Tx):
         self.dialect = connection.dialect.name
         self.now = now
         self.rung = set()
+        self.notes = Notes()
         self._no_limits()
         self.xid = None
 

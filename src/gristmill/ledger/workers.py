@@ -78,6 +78,7 @@ def register(tx: Tx, who: Registration, lease: int) -> int:
     number: int | None = tx.value(_REGISTER, lease=lease, revision=REVISION, **about)
     if number is None:
         raise SchemaMismatch(f"the database does not take workers of schema {REVISION} any more; update Gristmill here")
+    tx.notes.add("worker", id=number, state=WorkerState.ACTIVE.word, host=who.host)
     return number
 
 
@@ -100,6 +101,7 @@ def leave(tx: Tx, worker: int) -> None:
     hold(tx, worker)
     release_strays(tx, worker)
     tx.run(_LEAVE, worker=worker)
+    tx.notes.add("worker", id=worker, state=WorkerState.STOPPED.word)
     tx.run(_LEAVE_CLAIMS, worker=worker)
     end_locks(tx, worker)
 
@@ -152,6 +154,7 @@ def rescue(tx: Tx, worker: int, gone: bool = False) -> int | None:
         return None  # it is back, or in the middle of a transaction, or someone else was faster
     end_locks(tx, worker)  # before others may have its jobs: what is left of it must not go on as if it held them
     tx.run(_LOSE, worker=worker)
+    tx.notes.add("worker", id=worker, state=WorkerState.LOST.word)
     lost = _all_held(tx, worker, Verdict.LOST)
     settle(tx, worker, lost)
     tx.run(_LEAVE_CLAIMS, worker=worker)

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gristmill.errors import DatabaseError
 from gristmill.mill.lazy import lazy
 from gristmill.mill.reading import Reading
-from gristmill.mill.values import choice, delay_of, moment, who
+from gristmill.mill.values import checked_id, choice, delay_of, moment, who
 from gristmill.pipeline import check_name
-from gristmill.watched import NewToken, Role, Token
+from gristmill.watched import Events, NewToken, Role, Token
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from gristmill.ledger import events as ledger_events
     from gristmill.ledger import tokens as ledger_tokens
 else:
-    (ledger_tokens,) = lazy("gristmill.ledger", "tokens")
+    ledger_events, ledger_tokens = lazy("gristmill.ledger", "events", "tokens")
 
 _PREFIX = "gm_"  # so that scanners for secrets, and people, see what it is
+_PAGE = 1000  # events that one look gives
 _LONGEST = 200  # characters of anything that could be a token
 
 
@@ -66,3 +71,40 @@ class Watching(Reading):
             with contextlib.suppress(DatabaseError):  # a role that may only read cannot write it, and need not
                 self.ledger.do(ledger_tokens.note_use, token.id)
         return token
+
+    def event(
+        self,
+        name: str,
+        data: Mapping[str, Any] | None = None,
+        *,
+        run: int | None = None,
+        connection: Connection | None = None,
+    ) -> None:
+        """Tells those who follow `events` of something of the application's own, like `library.lent`: its name has a dot.
+
+        With `connection` they see it if and when that transaction commits.
+        """
+        text = ledger_events.own(name, data)
+        number = None if run is None else checked_id(run, "run")
+        self._doing(connection)(ledger_events.add, name, number, text)
+
+    def events(self, after: str | None = None, *, limit: int = _PAGE) -> Events:
+        """What changed after the event with this id, in the order of the commits; without it, from the oldest that is kept.
+
+        Go on after `last`. `reset`: what came next is not kept any more, so look at everything anew, and go on after `last`.
+        """
+        cursor = None if after is None else ledger_events.Cursor.of(after)
+        self._number_events()
+        return self._read(ledger_events.after, cursor, max(1, min(limit, _PAGE)))
+
+    def last_event(self) -> str:
+        """The id of the newest event: what to go on after, for who has just looked at everything."""
+        self._number_events()
+        return self.ledger.glance(ledger_events.newest)
+
+    def _number_events(self) -> None:
+        """Gives new events their places. A role that may only read leaves that to the housekeeping of workers."""
+        if self.ledger.glance(ledger_events.are_new):
+            with contextlib.suppress(DatabaseError):
+                while self.ledger.do(ledger_events.number):
+                    pass

@@ -19,7 +19,21 @@ from gristmill.clock import SECOND
 from gristmill.demand import Demand
 from gristmill.errors import DatabaseError, NotFound
 from gristmill.identity import gone, host, near
-from gristmill.ledger import again, bulk, chores, events, limiting, limits, names, parts, queues, remove, stop, workers
+from gristmill.ledger import (
+    again,
+    bulk,
+    chores,
+    events,
+    limiting,
+    limits,
+    minutes,
+    names,
+    parts,
+    queues,
+    remove,
+    stop,
+    workers,
+)
 from gristmill.ledger.duties import Duties, duties
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.sql import Sql
@@ -133,6 +147,9 @@ class Housekeeping:
             self._tidy_at = now + _TIDY_EVERY
             while self.ledger.do(events.forget) and time.monotonic() < until:
                 pass
+            for level in range(len(minutes.LEVELS)):
+                while self.ledger.do(minutes.tidy, level) and time.monotonic() < until:
+                    pass
 
     def _see_limits(self, all_queues: Sequence[QueueRow]) -> None:
         """A queue has a limit that it had not: what this worker took of it meanwhile, perhaps nobody has counted."""

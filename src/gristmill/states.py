@@ -63,6 +63,7 @@ class WorkerState(IntEnum):
         return self.name.lower()
 
 
+NOBODY = 0  # no worker has this number: it stands for whatever ends without one
 TERMINAL = frozenset({State.COMPLETED, State.COMPLETED_WITH_ERRORS, State.FAILED, State.CANCELLED, State.SKIPPED})
 SUCCESS = frozenset({State.COMPLETED, State.COMPLETED_WITH_ERRORS, State.SKIPPED})
 ACTIVE_RUN = frozenset({State.QUEUED, State.IN_PROGRESS})

@@ -85,3 +85,12 @@ class Interval:
     @property
     def ended(self) -> int:
         return self.completed + self.completed_with_errors + self.failed + self.skipped + self.cancelled
+
+
+@dataclass(frozen=True)
+class Total:
+    """What was done of one task in one queue."""
+
+    queue: str
+    task: str
+    done: Interval

@@ -22,6 +22,7 @@ from gristmill.ledger.store import Ledger
 from tests import servers
 from tests.conftest import TestRun
 from tests.ledger import invariants
+from tests.ledger.crash import Crasher
 from tests.ledger.play import Play
 
 Open = Callable[..., Play]
@@ -91,6 +92,12 @@ def pg_worker(shared_pg_url: str) -> Iterator[str]:
 @pytest.fixture
 def pg_url(owner_pg_url: str, pg_worker: str) -> str:
     return servers.with_user(owner_pg_url, pg_worker)
+
+
+@pytest.fixture(scope="module")
+def crasher() -> Iterator[Crasher]:
+    with Crasher() as crasher:
+        yield crasher
 
 
 @pytest.fixture

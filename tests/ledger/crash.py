@@ -24,6 +24,7 @@ from gristmill.ledger import (
     bulk,
     limiting,
     limits,
+    minutes,
     once,
     parts,
     prune,
@@ -101,6 +102,7 @@ def _own_end(tx: Tx, worker: int, outcome: Outcome) -> None:
 
 Do = Callable[..., Any]  # Ledger.do with the verb hooked
 VERBS: dict[str, Callable[..., Any]] = {
+    "tidy_minutes": lambda do, level: do(minutes.tidy, level),
     "finish": lambda do, worker, outcomes: do(finish, worker, _outcomes(outcomes)),
     "complete": lambda do, worker, rows, origins: do(
         finish, worker, [], Completed([tuple(row) for row in rows], [Origin(*origin) for origin in origins])

@@ -91,7 +91,7 @@ PART_SPEC = orjson.dumps(solo_page.spec()).decode()
 def remembered(number: int, attempt: int = 1, **known: Any) -> Claimed:
     """A claim as some worker remembers it, whether it still holds or never did."""
     kind = Kind(**{"origin": Origin(None, None)} | dict.fromkeys(Kind._fields[1:], 0) | known)
-    return Claimed(number, attempt, None, None, kind)
+    return Claimed(number, attempt, None, None, kind, 0)
 
 
 def end(job: Claimed, verdict: Verdict = Verdict.COMPLETED, **details: Any) -> Outcome:
@@ -103,7 +103,10 @@ def plain(*jobs: Claimed, result: str | None = None) -> Completed:
     rows = [(job.id, job.attempt, result, 0) for job in jobs]
     unique = [job.id for job in jobs if job.kind.unique_scope is not None]
     limited = [job.id for job in jobs if job.kind.limited]
-    return Completed(rows, [job.kind.origin for job in jobs], unique, [Ended(job.id, job.task_id) for job in jobs], limited)
+    watched = [Ended(job.id, job.task_id) for job in jobs]
+    made = Completed(rows, [job.kind.origin for job in jobs], unique, watched, limited)
+    made.time([job.kind for job in jobs], [0] * len(jobs), [job.waited for job in jobs])
+    return made
 
 
 class Player:

@@ -5,7 +5,7 @@ Before the COMMIT nothing may have changed, after it everything; and then the wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
@@ -35,12 +35,6 @@ class Scene(NamedTuple):
     verb: str
     arguments: dict[str, Any]
     ends: str = "completed"
-
-
-@pytest.fixture(scope="module")
-def crasher() -> Iterator[Crasher]:
-    with Crasher() as crasher:
-        yield crasher
 
 
 def fanned_out(play: Play) -> tuple[int, Any]:

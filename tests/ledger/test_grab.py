@@ -14,6 +14,7 @@ from gristmill.ledger.claim import Lane, Taken, Want, claim
 from gristmill.ledger.exchange import Batch
 from gristmill.ledger.finish import Verdict
 from gristmill.ledger.grab import grab, only_lane
+from gristmill.rollup import UNKNOWN
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, solo
 from tests.ledger.together import together
@@ -41,7 +42,8 @@ def test_it_takes_what_a_claim_takes_in_the_same_order(play: Play) -> None:
     taken = grabbed(play, player.id, 12)
     assert [job.id for job in taken.jobs] == [job.id for job in usual.jobs]
     assert {job.attempt for job in taken.jobs} == {2}
-    assert [job[2:] for job in taken.jobs] == [job[2:] for job in usual.jobs]
+    assert [job[2:5] for job in taken.jobs] == [job[2:5] for job in usual.jobs]
+    assert ({job.waited for job in usual.jobs}, {job.waited for job in taken.jobs}) == ({0}, {UNKNOWN})
     assert (taken.kinds, taken.empty) == (usual.kinds, [])
     assert taken.claim is not None
     held = play.mill.job(taken.jobs[0].id)

@@ -167,7 +167,7 @@ class Crew:
         if not jobs:
             return
         kinds = {kind: n for n, kind in enumerate({job.kind for job in jobs})}
-        rows = [(kinds[kind], id, attempt, key, args and Fragment(args)) for id, attempt, key, args, kind in jobs]
+        rows = [(kinds[kind], id, attempt, key, args and Fragment(args)) for id, attempt, key, args, kind, _ in jobs]
         self.room.weigh(jobs)
         child.held.update({job.id: (job, claim, now) for job in jobs})
         child.queues.update(kind.queue_id for kind in kinds)
@@ -252,7 +252,9 @@ class Crew:
             return
         held = list(map(child.held.pop, jobs))
         self.batch.completed.rows += map(tuple, rows)
-        self.batch.completed.origins += [job.kind.origin for job, _, _ in held]
+        kinds = [job.kind for job, _, _ in held]
+        self.batch.completed.origins += [kind.origin for kind in kinds]
+        self.batch.completed.time(kinds, list(map(itemgetter(3), rows)), [job.waited for job, _, _ in held])
         if child.unique:
             self.batch.completed.unique += [job.id for job, _, _ in held if job.kind.unique_scope is not None]
         if child.keeps_limits:

@@ -14,9 +14,7 @@ from gristmill.ledger.finish import Outcome, Verdict, settle
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit
 from gristmill.ledger.store import Tx
-from gristmill.states import TERMINAL, StageState, State
-
-NOBODY = 0  # no worker has this number
+from gristmill.states import NOBODY, TERMINAL, StageState, State
 
 
 class Adoption(NamedTuple):

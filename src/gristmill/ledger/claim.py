@@ -14,6 +14,7 @@ from gristmill.ledger import limits
 from gristmill.ledger.hold import hold
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
+from gristmill.rollup import UNKNOWN
 from gristmill.states import State, UniqueScope
 
 BY_NAME = (0, 1)  # pools whose jobs may be told of by name: any worker of their queue can run them
@@ -106,6 +107,7 @@ class Claimed(NamedTuple):
     key: str | None
     args: str | None
     kind: Kind
+    waited: int  # microseconds since it was asked for; UNKNOWN: this is not its first attempt
 
     @property
     def run_id(self) -> int | None:
@@ -148,8 +150,10 @@ NEXT = (
     " ORDER BY priority, ready LIMIT :most"
 )
 PART_OF = "CASE WHEN stage_id IS NULL THEN parent_id END"  # the job that a job is a part of; NULL: it is no part
-JOB = f"key, args, run_id, stage_id, {PART_OF}, task_id, alone, unique_scope, limit_id IS NOT NULL"
-_IN_LINE = itemgetter(11, 0)  # priority, id
+_JOB = f"key, args, run_id, stage_id, {PART_OF}, task_id, alone, unique_scope, limit_id IS NOT NULL"
+_WAITED = f"CASE WHEN attempt = %d THEN %s - created_at ELSE {UNKNOWN} END"
+JOB = f"{_JOB}, {_WAITED % (1, 'started_at')}"
+_IN_LINE = itemgetter(12, 0)  # priority, id
 
 
 def _claiming(which: str) -> Sql:
@@ -159,7 +163,7 @@ def _claiming(which: str) -> Sql:
 
 _CLAIM = {which: _claiming(which) for which in (*IN_LINE, _NAMED)}
 # SQLite, where a transaction that writes is alone: to look and then to take is a fifth cheaper than RETURNING.
-_LOOK = {which: Sql(NEXT % (f"id, attempt + 1, {JOB}", which)) for which in _CLAIM}
+_LOOK = {which: Sql(NEXT % (f"id, attempt + 1, {_JOB}, {_WAITED % (0, '{now}')}", which)) for which in _CLAIM}
 _TAKE_THESE = Sql(TAKE % "" + "{in ids}")
 _IN_FRONT = (
     "SELECT count(*) FROM (SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
@@ -290,7 +294,7 @@ def sorted_out(rows: Sequence[tuple[Any, ...]], lane: Lane, kinds: set[Kind]) ->
         for run, stage, parent, task, alone, unique, limited in set(shared)
     }
     kinds.update(known.values())
-    return claimed(zip(*columns[:4], map(known.__getitem__, shared), strict=True))
+    return claimed(zip(*columns[:4], map(known.__getitem__, shared), columns[11], strict=True))
 
 
 def lanes_of(tx: Tx, jobs: Sequence[int]) -> list[Lane]:

@@ -289,7 +289,7 @@ def _start(tx: Tx, worker: int, new: _News, count: int) -> list[Claimed]:
     alike = {_NAMES[name]: value for name, value in new.alike.items()} | held
     _add_certain(tx, alike, ("id", "key", "args"), [(number, *row) for number, row in zip(ids, first, strict=True)])
     kind = Kind(Origin(new.alike["run"], new.stage), new.alike["task"], False, None, False, *new.line)
-    return claimed([(number, 1, *row, kind) for number, row in zip(ids, first, strict=True)])
+    return claimed([(number, 1, *row, kind, 0) for number, row in zip(ids, first, strict=True)])
 
 
 def _line_up(tx: Tx, news: Sequence[_News], limited: bool = False) -> None:

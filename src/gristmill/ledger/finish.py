@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
@@ -19,101 +17,19 @@ from gristmill.clock import micros
 from gristmill.demand import NOTHING, class_of, shown
 from gristmill.fingerprint import fingerprint
 from gristmill.ledger import applied, flow, names, parents
-from gristmill.ledger.applied import Guard
-from gristmill.ledger.claim import FREE_KEYS, PART_OF, Origin
+from gristmill.ledger.claim import FREE_KEYS, PART_OF
 from gristmill.ledger.done import remember
 from gristmill.ledger.hold import hold
 from gristmill.ledger.moment import Ended, moment
+from gristmill.ledger.outcomes import Completed, CompletedRow, Outcome, Verdict
 from gristmill.ledger.sql import WAITING, Sql
 from gristmill.ledger.store import Tx
 from gristmill.retry import Failure, Retries, delay_after, error_name
 from gristmill.states import State
 
-
-class Verdict(StrEnum):
-    """How an attempt ended, as the worker saw it."""
-
-    COMPLETED = "completed"
-    WITH_ERRORS = "completed_with_errors"
-    UNCHANGED = "unchanged"  #: completed, as it was when this run did it before: what it gave then still counts
-    SKIPPED = "skipped"
-    END_RUN = "end_run"  #: completed, and the run ends here
-    PERMANENT = "permanent"
-    ERROR = "error"
-    TIMEOUT = "timeout"
-    CRASH = "crash"
-    MEMORY = "memory"  #: a crash whose reason is known
-    LOST = "lost"
-    CANCELLED = "cancelled"
-    LATER = "later"
-    WAITING = "waiting"  #: it handed over parts, and is called again when they have ended
-    UNSPENT = "unspent"
-    RELEASED = "released"  #: not even started, or the worker was told to stop
-
-
-class Outcome(NamedTuple):
-    """The end of one attempt of one job."""
-
-    job: int
-    attempt: int
-    run: int | None
-    verdict: Verdict
-    result: str | None = None
-    ran: int = 0  # microseconds since it started
-    progress: str | None = None
-    reason: str | None = None  # in words: the error, why it was skipped, why it was returned
-    error_class: str | None = None
-    error_types: Sequence[str] = ()
-    traceback: str | None = None
-    log: str | None = None
-    delay: float = 0.0  # seconds, for LATER
-    alone: bool = False  # suspected of a crash: next time without bystanders
-    digest: str | None = None  # the fingerprint of what it did, if it completed: the same again need not be done
-    part_of: int | None = None  # the job that it is a part of, which is locked before
-    guards: Sequence[Guard] = ()  # the versions that it applied: if newer ones were, it was for nothing
-
-
+__all__ = ["Completed", "CompletedRow", "Outcome", "Verdict"]  # and what is defined here
 _R = TypeVar("_R", bound=tuple[Any, ...])
 _PORTION = 100 << 20  # characters of results in one statement: PostgreSQL hangs up at a parameter of 1 GiB
-
-
-# A plain completion travels as a row, not as an Outcome, because there may be 100,000 a second.
-CompletedRow = tuple[int, int, str | None, int]  # job, attempt, result as JSON, microseconds since it started
-
-
-@dataclass
-class Completed:
-    """Plain completions, and beside each row where its job comes from."""
-
-    rows: list[CompletedRow] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
-    unique: list[int] = field(default_factory=list)  # the jobs among them that have a unique key, which ends with them
-    watched: list[Ended] = field(default_factory=list)  # the jobs among them whose task has an `on_terminal`
-    limited: list[int] = field(default_factory=list)  # the jobs among them that have a limit, or whose queue has one
-    _counted: Counter[Origin] = field(default_factory=Counter, repr=False, compare=False)
-
-    def __bool__(self) -> bool:
-        return bool(self.rows)
-
-    def add(self, other: Completed) -> None:
-        self.rows += other.rows
-        self.origins += other.origins
-        self.unique += other.unique
-        self.watched += other.watched
-        self.limited += other.limited
-
-    def by_origin(self) -> Counter[Origin]:
-        """How many come from where. Asked for several times a turn, counted once."""
-        if self._counted.total() != len(self.origins):
-            self._counted = Counter(self.origins)
-        return self._counted
-
-    def spelled_out(self) -> list[Outcome]:
-        pairs = zip(self.rows, self.origins, strict=True)
-        return [
-            Outcome(job, at, run, Verdict.COMPLETED, result, ran, part_of=parent)
-            for (job, at, result, ran), (run, _, parent) in pairs
-        ]
 
 
 _SUCCESS = {
@@ -189,7 +105,7 @@ _BACK = Sql(
     " returns = returns + f.r"
     " FROM {rows f: job bigint, number int, delay bigint, solo boolean, said text, kind text, done text, e smallint,"
     " c smallint, t smallint, l smallint, r int, urgency smallint, waits boolean, place smallint}"
-    f" WHERE {_FENCE} RETURNING gm_job.id, queue_id, ready, run_at, limit_id"
+    f" WHERE {_FENCE} RETURNING gm_job.id, queue_id, ready, run_at, limit_id, task_id"
 )
 _SPENT = Sql(
     "SELECT j.id, j.errors, j.crashes, j.timeouts, j.losses, j.cancel, j.pool, t.spec FROM gm_job j JOIN gm_task t"
@@ -298,6 +214,8 @@ def _complete(tx: Tx, worker: int, completed: Completed) -> Counter[flow.Change]
         raise SomeRefused
     if completed.unique:
         tx.run(FREE_KEYS, ids=completed.unique)
+    for (queue, task), times in completed.times.items():
+        tx.done.completed(worker, queue, task, *times)
     origins = completed.by_origin().items()
     return Counter({flow.Change(stage, State.COMPLETED, parent): n for (_, stage, parent), n in origins})
 
@@ -328,7 +246,7 @@ def _settle_others(
     marks = {o.job: fingerprint(_kind(o), o.reason, o.traceback) for o in outcomes if o.verdict in _FAILED}
     ended, back = _decide(tx, outcomes, runs, marks)
     done: set[int] = set()
-    runs_of_jobs = {o.job: o.run for o in outcomes}
+    known, runs_of_jobs = len(over), {o.job: o.run for o in outcomes}
     for sql in (_END, _END_LATER, _END):  # later, with parts that have not ended; the last of them may have ended by then
         left = [row for row in ended if row[0] not in done]
         for job, *what in (
@@ -340,8 +258,12 @@ def _settle_others(
                 changes[flow.Change(*what[1:])] += 1
                 if what[2] == State.FAILED:
                     tx.notes.failed(runs_of_jobs[job], job)
-    for job, queue, ready, run_at, limit in tx.tuples(_BACK, worker=worker, f=back) if back else ():
+    tx.done.ended(worker, (job for job, _ in over[known:]))
+    failures = {o.job: o.ran for o in outcomes if o.verdict in _FAILURE}
+    for job, queue, ready, run_at, limit, task in tx.tuples(_BACK, worker=worker, f=back) if back else ():
         done.add(job)
+        if job in failures:
+            tx.done.retried(worker, queue, task, failures[job])
         tx.poke(limit)
         if ready is not None or (run_at is not None and run_at < WAITING):
             tx.ring(queue, delayed=run_at is not None)

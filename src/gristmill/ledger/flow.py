@@ -22,7 +22,7 @@ from gristmill.ledger.sql import Sql
 from gristmill.ledger.steps import Steps
 from gristmill.ledger.store import Tx
 from gristmill.need import Need
-from gristmill.states import TERMINAL, StageState, State
+from gristmill.states import NOBODY, TERMINAL, StageState, State
 
 LockedRuns = Mapping[int, Any]  # rows of gm_run that this transaction has locked, by id
 
@@ -105,6 +105,7 @@ def tally(tx: Tx, changes: Mapping[Change, int]) -> None:
 def over(tx: Tx, ended: Iterable[Sequence[Any]]) -> None:
     """What follows from jobs that ended without a worker: (stage, state, what it is a part of, job, task) of each."""
     rows = list(ended)
+    tx.done.ended(NOBODY, (row[3] for row in rows))
     tally(tx, Counter(Change(*row[:3]) for row in rows))
     moment(tx, [Ended(*row[3:]) for row in rows])
 

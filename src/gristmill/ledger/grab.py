@@ -18,7 +18,9 @@ from gristmill.states import UniqueScope, WorkerState
 _FREE_KEY = f", unique_key = CASE WHEN unique_scope = {UniqueScope.QUEUED:d} THEN NULL ELSE unique_key END"
 
 
-_COLUMNS = ("id", "attempt", "key", "args", "run", "stage", "part_of", "task", "alone", "scope", "limited", "priority")
+_COLUMNS = (
+    *("id", "attempt", "key", "args", "run", "stage", "part_of", "task", "alone", "scope", "limited", "waited", "priority"),
+)
 
 
 def _grabbing(which: str) -> Sql:

@@ -14,7 +14,7 @@ from typing import Any
 from gristmill.ledger.moment import Ended, moment
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
-from gristmill.states import SUCCESS, TERMINAL, State
+from gristmill.states import NOBODY, SUCCESS, TERMINAL, State
 
 _LOCK = Sql("SELECT id, state, ends_as FROM gm_job WHERE id {in ids} ORDER BY id {lock}")
 
@@ -74,6 +74,7 @@ def _moved_on(tx: Tx, rows: Sequence[Any]) -> list[tuple[int | None, int]]:
             tx.ring(row.queue_id)
             tx.poke(row.limit_id)
     over = [row for row in rows if row.state in TERMINAL]
+    tx.done.ended(NOBODY, (row.id for row in over))
     for row in over:
         if row.state == State.FAILED:
             tx.notes.failed(row.run_id, row.id)

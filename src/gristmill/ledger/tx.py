@@ -18,6 +18,7 @@ from sqlalchemy import Connection, exc, text
 from gristmill.errors import Invalid, quoted
 from gristmill.ledger.notes import Notes
 from gristmill.ledger.sql import Sql
+from gristmill.rollup import Done
 
 _TOGETHER = 50  # rows of one INSERT
 DELAYED = -1  # rung instead of a queue's number: the time of the next delayed job may have changed
@@ -32,6 +33,7 @@ class Tx:
         self.now = now
         self.rung: set[int] = set()
         self.notes = Notes()  # what those who follow will be told
+        self.done = Done()  # what is counted in this minute
         self._no_limits()
         self.xid: str | None = None  # PostgreSQL's number of this transaction, if a verb has read it on the way
         self._driver: Any = connection.connection.driver_connection
@@ -215,6 +217,7 @@ class GuestTx(Tx):
         self.now = now
         self.rung = set()
         self.notes = Notes()
+        self.done = Done()
         self._no_limits()
         self.xid = None
 

@@ -8,23 +8,27 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gristmill.errors import DatabaseError
+from gristmill.clock import from_datetime
+from gristmill.errors import DatabaseError, Invalid, quoted
 from gristmill.mill.lazy import lazy
 from gristmill.mill.reading import Reading
 from gristmill.mill.values import checked_id, choice, delay_of, moment, who
 from gristmill.pipeline import check_name
-from gristmill.watched import Events, NewToken, Role, Token
+from gristmill.rollup import MINUTE
+from gristmill.watched import Events, Interval, NewToken, Role, Token, Total
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from gristmill.ledger import events as ledger_events
+    from gristmill.ledger import minutes as ledger_minutes
     from gristmill.ledger import tokens as ledger_tokens
 else:
-    ledger_events, ledger_tokens = lazy("gristmill.ledger", "events", "tokens")
+    ledger_events, ledger_minutes, ledger_tokens = lazy("gristmill.ledger", "events", "minutes", "tokens")
 
 _PREFIX = "gm_"  # so that scanners for secrets, and people, see what it is
 _PAGE = 1000  # events that one look gives
+_INTERVALS = 10_000  # that one look gives
 _LONGEST = 200  # characters of anything that could be a token
 
 
@@ -108,3 +112,35 @@ class Watching(Reading):
             with contextlib.suppress(DatabaseError):
                 while self.ledger.do(ledger_events.number):
                     pass
+
+    def history(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        since: datetime | timedelta | float = 3600,
+        step: timedelta | float = 60,
+    ) -> list[Interval]:
+        """How many jobs ended, how, and how long they took, in intervals of `step` seconds (whole minutes), until now.
+
+        `since`: a moment, or so many seconds ago. There are minutes for two days, then hours; jobs that were removed count.
+        """
+        span = delay_of(step, "step")
+        if not span or span % MINUTE:
+            raise Invalid(f"step is a whole number of minutes, in seconds: 60, 3600; not {quoted(step)}")
+        with self.ledger.reading() as tx:
+            self._check_queue(tx, queue)
+            now = ledger_minutes.this_minute(tx)
+            first = max(0, from_datetime(since) // MINUTE if isinstance(since, datetime) else now - _minutes(since))
+            if (now - first) * MINUTE > span * _INTERVALS:
+                raise Invalid(f"that would be more than {_INTERVALS:,} intervals; choose a longer step, or begin later")
+            return ledger_minutes.history(tx, queue, task, first, span // MINUTE)
+
+    def totals(self, *, since: datetime | None = None) -> list[Total]:
+        """The same in all, by queue and task, since a moment or since ever: then they only grow."""
+        first = 0 if since is None else from_datetime(since) // MINUTE
+        return self._read(ledger_minutes.totals, first)
+
+
+def _minutes(since: timedelta | float) -> int:
+    return delay_of(since, "since") // MINUTE

@@ -295,7 +295,7 @@ def damaged(content: bytes) -> dict[str, bytes]:
         "empty": b"",
         "cut": content[:-1],
         "cut in the middle": content[:middle],
-        "a bit": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+        "a byte": content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :],  # one bit may be padding
         "the checksum": content[:-5] + bytes([content[-5] ^ 1]) + content[-4:],
         "something behind": content + b"more",
         "text": b"no backup at all",

@@ -17,6 +17,7 @@ from gristmill.cli import (
     queues,
     runs,
     schedules,
+    serving,
     signatures,
     starting,
     status,
@@ -40,7 +41,7 @@ def gristmill() -> None:
 # The first page of help: a row for what belongs together, each command in one.
 ROWS: dict[str, tuple[click.Command, ...]] = {
     "Start a run of a pipeline; add a job on its own.": (starting.start, starting.enqueue),
-    "Run all that this machine needs; one worker.": (working.up, working.work),
+    "Run all that this machine needs; one worker; the HTTP API.": (working.up, working.work, serving.serve),
     "Show the overall picture; runs as they go on, live.": (status.status, status.watch),
     "Say why a run, a job or a subject is not moving.": (why.why,),
     "List, show, stop, retry and remove what there is.": (subjects.subject, runs.run, jobs.job),

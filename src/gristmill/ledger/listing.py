@@ -63,13 +63,13 @@ class Route(NamedTuple):
     few: bool = False
 
 
-def jobs(tx: Tx, wanted: Choice, most: int, parts: bool = True) -> list[Job]:
-    """The newest jobs that meet every condition. `parts`: of runs not only their items."""
+def jobs(tx: Tx, wanted: Choice, most: int, parts: bool = True, after: int | None = None) -> list[Job]:
+    """The newest jobs that meet every condition. `parts`: of runs not only their items. `after`: older than this one."""
     everywhere = _everywhere(tx, wanted)
     found: set[int] = set()
     for route in _routes(tx, wanted, parts):
-        where = everywhere | route.where
         order = "+j.id" if route.few else "j.id"
+        where = everywhere | route.where | given((f"{order} < :after", "after", after))
         sql = Sql(f"SELECT j.id FROM gm_job j WHERE {' AND '.join(where) or 'true'} ORDER BY {order} DESC LIMIT :most")
         found.update(row[0] for row in tx.tuples(sql, most=most, **_values(where)))
     return jobs_of(tx, sorted(found, reverse=True)[:most])

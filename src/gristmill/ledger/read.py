@@ -105,12 +105,13 @@ _FIRST_RESULTS, _MORE_RESULTS = Sql(_RESULTS.format(">=")), Sql(_RESULTS.format(
 _STAGE_IDS = Sql("SELECT name, coalesce(source_id, id) AS id FROM gm_stage WHERE run_id = :run")
 
 
-def results(look: Look, run: int, stage: str, page: int = 1000) -> Iterator[tuple[str, Any]]:
+def results(look: Look, run: int, stage: str, page: int = 1000, after: str | None = None) -> Iterator[tuple[str, Any]]:
     """(key, result) of the items of a stage that completed, in the order of their keys, read in pages: a look for each."""
     stages = {row.name: row.id for row in look(_all, _STAGE_IDS, run=run)}
     if stage not in stages:
         raise NotFound(f"run {run} has no stage {quoted(stage)}{did_you_mean(stage, stages)}")
-    after, query = "", _FIRST_RESULTS
+    query = _FIRST_RESULTS if after is None else _MORE_RESULTS
+    after = after or ""
     while True:
         rows = look(_all, query, stage=stages[stage], after=after, most=page)
         for key, result in rows:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gristmill.clock import to_datetime
 from gristmill.errors import NotFound, Refused, quoted
 from gristmill.ledger import flow
-from gristmill.ledger.choose import THERE
+from gristmill.ledger.choose import JOBS, THERE, Choice, jobs_where
 from gristmill.ledger.columns import ATTEMPT, columns
 from gristmill.ledger.parts import PartOfEnded
 from gristmill.ledger.read import attempt, conditions
@@ -135,8 +134,8 @@ class Batch(NamedTuple):
 class Requeued(NamedTuple):
     queued: int
     refusals: list[str]
-    closed: Counter[int]  # jobs in closed stages, by run: these have to be retried
-    parts: Counter[int]  # parts of what has ended, by that job: the same
+    closed: dict[int, int]  # jobs in closed stages, with their run: these have to be retried
+    parts: dict[int, int]  # parts of what has ended, with that job: the same
 
 
 def failed_jobs(tx: Tx, fingerprint: str, after: int, most: int) -> list[Batch]:
@@ -144,7 +143,17 @@ def failed_jobs(tx: Tx, fingerprint: str, after: int, most: int) -> list[Batch]:
 
     One with a unique key is a batch of its own: when a twin is added at that moment, the transaction is lost.
     """
-    rows = tx.all(_NEXT, fingerprint=fingerprint, after=after, most=most)
+    return _batches(tx.all(_NEXT, fingerprint=fingerprint, after=after, most=most))
+
+
+def chosen_jobs(tx: Tx, choice: Choice, after: int, most: int) -> list[Batch]:
+    """The next of these jobs, by id."""
+    clauses, values = conditions(jobs_where(choice, tx.dialect))
+    sql = Sql(f"SELECT j.id, j.run_id, j.unique_name{JOBS}{clauses} AND j.id > :after ORDER BY j.id LIMIT :most")
+    return _batches(tx.all(sql, after=after, most=most, **values))
+
+
+def _batches(rows: Sequence[Any]) -> list[Batch]:
     plain = [row for row in rows if row.unique_name is None]
     batches = [plain, *([row] for row in rows if row.unique_name is not None)]
     return [Batch([row.id for row in batch], [row.run_id for row in batch]) for batch in batches if batch]
@@ -154,18 +163,23 @@ def requeue(tx: Tx, batch: Batch, *, by: str) -> Requeued:
     """Requeues what can be; a job that cannot is left as it is, with the reason, or with what to retry for it."""
     flow.lock_runs(tx, batch.runs)  # all of them before the first job, and in their order
     refusals: list[str] = []
-    closed: Counter[int] = Counter()
-    of: Counter[int] = Counter()
+    closed: dict[int, int] = {}
+    of: dict[int, int] = {}
     for job in batch.jobs:
         try:
             requeue_job(tx, job, by=by)
         except InClosedStage as refused:
-            closed[refused.run] += 1
+            closed[job] = refused.run
         except PartOfEnded as refused:
-            of[refused.parent] += 1
+            of[job] = refused.parent
         except Refused as refused:
             refusals.append(str(refused))
-    return Requeued(len(batch.jobs) - len(refusals) - closed.total() - of.total(), refusals, closed, of)
+    return Requeued(len(batch.jobs) - len(refusals) - len(closed) - len(of), refusals, closed, of)
+
+
+def record_choice(tx: Tx, choice: Choice, queued: int, refused: int, *, by: str) -> None:
+    target = f"jobs: {choice.words()}"[:500]
+    audit(tx, by, "job.retry_many", target, choice=choice.to_json(), queued=queued, refused=refused)
 
 
 def record_retry(tx: Tx, fingerprint: str, queued: int, refused: int, *, by: str) -> None:

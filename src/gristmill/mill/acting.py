@@ -128,18 +128,13 @@ class Acting(Reading):
         ended, that job.
         """
         self._read(signatures.check_known, fingerprint)
-        queued, refusals, after, closed, parts = 0, list[str](), 0, Counter[int](), Counter[int]()
-        while batches := self._read(signatures.failed_jobs, fingerprint, after, bulk.BATCH):
-            for batch in batches:
-                done = self._act(dry_run, signatures.requeue, batch, by=by or who())
-                queued += done.queued
-                refusals += done.refusals
-                closed += done.closed
-                parts += done.parts
-            after = max(job for batch in batches for job in batch.jobs)
+        found = self._queue_again(partial(signatures.failed_jobs, fingerprint=fingerprint), by=by, dry_run=dry_run)
+        queued, refusals = found.queued, found.refusals
         again: list[tuple[Callable[..., object], int]]
-        again = [(partial(self.retry_run, run, error=fingerprint), jobs) for run, jobs in closed.items()]
-        again += [(partial(self.retry_job, job), number) for job, number in parts.items()]
+        again = [
+            (partial(self.retry_run, run, error=fingerprint), jobs) for run, jobs in Counter(found.closed.values()).items()
+        ]
+        again += [(partial(self.retry_job, job), number) for job, number in Counter(found.parts.values()).items()]
         for retry, jobs in again:
             try:
                 retry(by=by, dry_run=dry_run)
@@ -149,6 +144,21 @@ class Acting(Reading):
         if not dry_run:
             self.ledger.do(signatures.record_retry, fingerprint, queued, len(refusals), by=by or who())
         return RetriedError(fingerprint, queued, len(refusals), refusals[0] if refusals else None)
+
+    def _queue_again(
+        self, look: Callable[..., list[signatures.Batch]], *, by: str | None, dry_run: bool
+    ) -> signatures.Requeued:
+        """Requeues all that `look` finds, batch by batch; what cannot be simply queued is said."""
+        queued, refusals, after, closed, parts = 0, list[str](), 0, dict[int, int](), dict[int, int]()
+        while batches := self._read(look, after=after, most=bulk.BATCH):
+            for batch in batches:
+                done = self._act(dry_run, signatures.requeue, batch, by=by or who())
+                queued += done.queued
+                refusals += done.refusals
+                closed |= done.closed
+                parts |= done.parts
+            after = max(job for batch in batches for job in batch.jobs)
+        return signatures.Requeued(queued, refusals, closed, parts)
 
     def ignore_error(self, fingerprint: str, *, undo: bool = False, by: str | None = None) -> None:
         """Leaves an error out of `errors`, until `undo`; its jobs stay as they are."""

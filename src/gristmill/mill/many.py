@@ -7,13 +7,15 @@ in batches: a process that dies on the way leaves nothing half done, since any w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from gristmill import retention
 from gristmill.binding import encode
 from gristmill.clock import micros
-from gristmill.errors import Invalid
+from gristmill.errors import Invalid, NotFound, Refused
 from gristmill.mill.acting import Acting
 from gristmill.mill.lazy import lazy
 from gristmill.mill.values import arguments, checked_id, delay_of, name_of, reason_of, states_of, text_of, who
@@ -21,14 +23,15 @@ from gristmill.model import Bulk, Job, Pruned
 from gristmill.pipeline import Pipeline, Stage
 from gristmill.priority import Priority
 from gristmill.settings import worker_settings
+from gristmill.states import State
 
 if TYPE_CHECKING:
     from gristmill import housekeeping, pruner
-    from gristmill.ledger import bulk, choose, read, stop
+    from gristmill.ledger import bulk, choose, read, signatures, stop
     from gristmill.ledger.store import Tx
 else:
     housekeeping, pruner = lazy("gristmill", "housekeeping", "pruner")
-    bulk, choose, read, stop = lazy("gristmill.ledger", "bulk", "choose", "read", "stop")
+    bulk, choose, read, signatures, stop = lazy("gristmill.ledger", "bulk", "choose", "read", "signatures", "stop")
 
 _SINGULAR = ("run", "pipeline", "subject", "stage", "queue", "task", "error", "key")
 
@@ -62,6 +65,27 @@ class Many(Acting):
     ) -> Bulk:
         """Cancels queued jobs; those in progress are told to stop."""
         return self._many("job.cancel", self._choice(which), by, dry_run, reason)
+
+    def retry_jobs(self, *, by: str | None = None, dry_run: bool = False, **which: Unpack[JobFilter]) -> Bulk:
+        """Queues ended jobs again, those that failed unless `state` says which; as `retry_job` does one.
+
+        What cannot be queued again stays as it is, and is counted as `left`.
+        """
+        choice = self._choice(which)
+        if choice.ids is not None:
+            self._read(bulk.check_there, "job.archive", choice)
+        choice = replace(choice, states=choice.states or (int(State.FAILED),))
+        done = self._queue_again(partial(signatures.chosen_jobs, choice=choice), by=by, dry_run=dry_run)
+        queued, refusals = done.queued, done.refusals
+        for job in sorted(done.closed | done.parts):  # the first one opens the stage again for the others
+            try:
+                self.retry_job(job, by=by, dry_run=dry_run)
+                queued += 1
+            except (Refused, NotFound) as refused:
+                refusals.append(str(refused))
+        if not dry_run and (queued or refusals):
+            self.ledger.do(signatures.record_choice, choice, queued, len(refusals), by=by or who())
+        return _bulk({"queued": queued}, left=len(refusals), refusal=refusals[0] if refusals else None)
 
     def run_jobs_now(self, *, by: str | None = None, dry_run: bool = False, **which: Unpack[JobFilter]) -> Bulk:
         """Makes delayed and retrying jobs ready."""

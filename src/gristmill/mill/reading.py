@@ -69,12 +69,16 @@ class Reading(Base):
         state: str | Iterable[str] | None = None,
         since: datetime | None = None,
         limit: int = 50,
+        after: int | None = None,
     ) -> list[Run]:
-        """Runs, newest first. `state`: one, or several of which any will do."""
-        after = None if since is None else from_datetime(since)
-        wanted = choose.Choice(pipeline=pipeline, subject=subject, states=states_of(state), since=after)
+        """Runs, newest first; `after` the number of the last of one page comes the next.
+
+        `state`: one, or several of which any will do."""
+        moment = None if since is None else from_datetime(since)
+        wanted = choose.Choice(pipeline=pipeline, subject=subject, states=states_of(state), since=moment)
+        page = filters(("r.id < :after", after))
         with self.ledger.reading() as tx:
-            return read.runs(tx, choose.runs_where(wanted), limit)
+            return read.runs(tx, {**choose.runs_where(wanted), **page}, limit)
 
     def job(self, job: int) -> Job:
         return self.ledger.glance(read.job, checked_id(job, "job"))
@@ -100,9 +104,11 @@ class Reading(Base):
         archived: bool | None = False,
         parts: bool = True,
         limit: int = 50,
+        after: int | None = None,
     ) -> list[Job]:
-        """Jobs, newest first. Those of a `run` or a `subject` are items and their parts (unless `parts` is False), those of
-        a `stage` only items.
+        """Jobs, newest first; `after` the number of the last of one page comes the next.
+
+        Those of a `run` or a `subject` are items and their parts (unless `parts` is False), those of a `stage` only items.
 
         `state`: one, or several of which any will do; `part_of`: parts of this job; `error`: failed by this one; `key`: a
         pattern with * and ?; `archived`: None for all.
@@ -123,7 +129,7 @@ class Reading(Base):
         )
         with self.ledger.reading() as tx:
             self._check_queue(tx, queue)
-            return listing.jobs(tx, wanted, limit, parts)
+            return listing.jobs(tx, wanted, limit, parts, after)
 
     def attempts(self, job: int) -> list[Attempt]:
         """The attempts of a job that did not succeed, newest first, with traceback and captured log."""
@@ -131,9 +137,10 @@ class Reading(Base):
             read.job(tx, checked_id(job, "job"))
             return read.attempts(tx, job)
 
-    def results(self, run: Run | int, stage: str) -> Iterator[tuple[str, Any]]:
-        """(key, result) of the items of a stage that completed, by key; streamed."""
-        return read.results(self._read, run.id if isinstance(run, Run) else checked_id(run, "run"), stage)
+    def results(self, run: Run | int, stage: str, *, after: str | None = None) -> Iterator[tuple[str, Any]]:
+        """(key, result) of the items of a stage that completed, by key; streamed. `after`: only those behind this key."""
+        number = run.id if isinstance(run, Run) else checked_id(run, "run")
+        return read.results(self._read, number, stage, after=after)
 
     def errors(
         self,
@@ -244,13 +251,17 @@ class Reading(Base):
         target: str | None = None,
         since: datetime | None = None,
         limit: int = 50,
+        after: int | None = None,
     ) -> list[AuditEntry]:
-        """What people did, the newest first. `who`, `verb` and `target` are patterns with * and ?."""
+        """What people did, the newest first; `after` the number of the last of one page comes the next.
+
+        `who`, `verb` and `target` are patterns with * and ?."""
 
         def look(tx: Tx) -> list[AuditEntry]:
             patterns = {"who": who, "verb": verb, "target": target}
             where = filters(*((f"a.{n} {{glob}} :{n}", p and sql.glob(p, tx.dialect)) for n, p in patterns.items()))
             where |= filters(("a.at >= :since", None if since is None else from_datetime(since)))
+            where |= filters(("a.id < :after", after))
             return read.audit(tx, where, limit)
 
         return self._read(look)

@@ -1,0 +1,101 @@
+"""The application as a whole: the routes, who gets in, and how errors and the OpenAPI document look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from gristmill.api import problems
+from gristmill.api.access import Caller, Role
+from gristmill.api.guard import LOOPBACK, Authenticate, Guard, Rules
+from gristmill.api.problems import Problem
+from gristmill.api.routes import ROUTERS, health
+from gristmill.mill import Mill
+from gristmill.mill.values import who
+from gristmill.settings import VERSION
+
+_PROBLEM = {"content": {problems.MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"description": "The request cannot be answered", **_PROBLEM},
+    "5XX": {"description": "The database is away, or there is a bug", **_PROBLEM},
+}
+_ABOUT = "What goes on in a mill, and everything that can be done about it. Errors are problem details (RFC 9457)."
+
+
+def app(
+    mill: Mill,
+    *,
+    open: bool = False,
+    read_only: bool = False,
+    hosts: Sequence[str] = (),
+    authenticate: Authenticate | None = None,
+    routers: Sequence[APIRouter] = (),
+) -> FastAPI:
+    """The HTTP API of a mill, as an ASGI application of its own or to be mounted into another.
+
+    Who gets in: with `authenticate`, whom that knows (it gets the request, and says a `Caller` or None); who has a token
+    of the ledger; with `open`, while there is no token, everybody who reaches it, under one of the names of this machine
+    or of `hosts` only. `read_only`: nobody can change anything. `routers`: an application's own.
+    """
+    made = FastAPI(
+        title="Gristmill", version=VERSION, description=_ABOUT, docs_url=None, redoc_url=None, responses=_PROBLEMS
+    )
+    made.state.mill = mill
+    made.state.open = open
+    for router in ROUTERS:
+        made.include_router(router, prefix="/api")
+    made.include_router(health.router)
+    for router in routers:
+        made.include_router(router)
+    made.add_middleware(Guard, rules=_rules(mill, open, read_only, hosts, authenticate))
+    problems.answer_errors(made)
+    made.openapi = lambda: openapi(made)  # type: ignore[method-assign]
+    return made
+
+
+def _rules(mill: Mill, open: bool, read_only: bool, hosts: Sequence[str], authenticate: Authenticate | None) -> Rules:
+    nobody = Caller(f"{who()} (api)", Role.admin)
+    return Rules(
+        authenticate or (lambda request: None),
+        (lambda: nobody) if open else (lambda: None),
+        (*LOOPBACK, *(host.lower() for host in hosts)),
+        read_only,
+    )
+
+
+# ---- the OpenAPI document
+
+
+def openapi(made: FastAPI) -> dict[str, Any]:
+    """As FastAPI writes it, with problems as they are, and with who may."""
+    if made.openapi_schema is None:
+        document = get_openapi(title=made.title, version=made.version, description=made.description, routes=made.routes)
+        schemas = document.setdefault("components", {}).setdefault("schemas", {})
+        problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= problem.pop("$defs") | {"Problem": problem}
+        _say_who_may(made, document)
+        made.openapi_schema = document
+    return made.openapi_schema
+
+
+def role_of(route: APIRoute) -> Role | None:
+    """The role that a route needs."""
+    for dependency in route.dependant.dependencies:
+        if (role := getattr(dependency.call, "role", None)) is not None:
+            return Role(role)
+    return None
+
+
+def _say_who_may(made: FastAPI, document: dict[str, Any]) -> None:
+    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for route in made.routes:
+        if isinstance(route, APIRoute) and (role := role_of(route)) is not None and route.include_in_schema:
+            for method in route.methods or ():
+                operation = document["paths"][route.path_format][method.lower()]
+                operation["description"] = f"{operation.get('description', '')} Needs the role `{role.name}`.".strip()
+                if not made.state.open:
+                    operation["security"] = [{"token": []}]

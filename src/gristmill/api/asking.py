@@ -1,0 +1,165 @@
+"""Requests: what can be said in a query or a body. What is not known is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Literal
+
+from annotated_types import GroupedMetadata, MaxLen, MinLen
+from fastapi import Path
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, WithJsonSchema
+
+from gristmill.api.problems import Trouble
+from gristmill.model import Bulk
+from gristmill.settings import KEY_LIMIT, LABEL_LIMIT, NAME_LIMIT
+
+_MOST_ID = 2**63 - 1
+
+
+def _plain(text: str) -> str:
+    if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise ValueError("it holds a character that no database can")
+    return text
+
+
+class Text(GroupedMetadata):
+    """Text that both databases can hold: `Annotated[str, Text(100)]`."""
+
+    def __init__(self, longest: int, shortest: int = 1) -> None:
+        self.longest, self.shortest = longest, shortest
+
+    def __iter__(self) -> Iterator[object]:
+        schema = {"type": "string", "minLength": self.shortest, "maxLength": self.longest, "pattern": r"^[^\x00]*$"}
+        yield from (MinLen(self.shortest), MaxLen(self.longest), AfterValidator(_plain), WithJsonSchema(schema))
+
+
+Name = Annotated[str, Text(NAME_LIMIT)]
+TaskName = Annotated[str, Text(3 * NAME_LIMIT)]
+Key = Annotated[str, Text(KEY_LIMIT)]
+Label = Annotated[str, Text(LABEL_LIMIT)]
+WantedLabel = Annotated[str, Text(2 * LABEL_LIMIT + 1)]
+Reason = Annotated[str, Text(2000)]
+Args = dict[Annotated[str, Text(KEY_LIMIT, 0)], Any]
+Number = Annotated[int, Field(ge=1, le=_MOST_ID, strict=False)]
+Seconds = Annotated[float, Field(ge=0, lt=1e9)]
+Cursor = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}$", description="`next` of the page before")]
+Moment = Annotated[AwareDatetime, Field(description="with a time zone: `2027-01-31T14:30:00Z`")]
+JobState = Literal["queued", "in_progress", "completed", "completed_with_errors", "failed", "cancelled", "skipped"]
+RunState = Literal["waiting", "queued", "in_progress", "completed", "completed_with_errors", "failed", "cancelled"]
+Priority = Literal["high", "normal", "low"]
+Id = Annotated[int, Path(ge=1, le=_MOST_ID)]
+
+
+class Asked(BaseModel):
+    """What is asked for, and nothing else."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Listing(Asked):
+    """A page of a list."""
+
+    limit: Annotated[int, Field(ge=1, le=1000)] = 50
+    cursor: Cursor | None = None
+
+    @property
+    def after(self) -> int | None:
+        return None if self.cursor is None else int(self.cursor)
+
+
+# ---- which jobs or runs
+
+
+class RunFilter(Asked):
+    """Which runs: all for which everything holds that is given; of several states any will do."""
+
+    pipeline: Name | None = None
+    subject: Key | None = None
+    state: list[RunState] | None = None
+
+
+class JobFilter(Asked):
+    """Which jobs: all for which everything holds that is given; of several states any will do."""
+
+    run: Number | None = None
+    pipeline: Name | None = None
+    stage: Name | None = None
+    subject: Key | None = None
+    state: list[JobState] | None = None
+    queue: Name | None = None
+    task: TaskName | None = None
+    part_of: Number | None = None
+    error: Name | None = Field(None, description="failed by this error: its fingerprint")
+    key: Key | None = Field(None, description="a pattern with * and ?; of a job on its own, its unique key")
+
+
+class _Chosen(Asked):
+    """By number, or by what they have in common; at least one of these."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
+    ids: Annotated[list[Number], Field(min_length=1, max_length=10_000)] | None = None
+    older: Seconds | None = Field(None, description="created so many seconds ago, or earlier")
+
+
+class ChosenRuns(_Chosen, RunFilter):
+    """Which runs."""
+
+
+class ChosenJobs(_Chosen, JobFilter):
+    """Which jobs."""
+
+    archived: bool = Field(False, description="only archived ones, which are left out otherwise")
+
+
+# ---- what is done to many
+
+
+class Confirmed(Asked):
+    """Something that is done to many. Without `confirm` nothing is done, and the answer says how many it would be."""
+
+    confirm: Annotated[int, Field(ge=0, le=_MOST_ID)] | None = Field(
+        None, description="do it, if it is still about so many; without it, only say how many"
+    )
+
+
+class ManyRuns(Confirmed):
+    which: ChosenRuns
+
+
+class ManyJobs(Confirmed):
+    which: ChosenJobs
+
+
+class Done(BaseModel):
+    """What was done to many, or (without `confirm`) would be."""
+
+    dry_run: bool
+    count: int
+    counts: dict[str, int] = Field(description="how many became what")
+    left: int = Field(description="of those given by number, how many stay as they are")
+    refusal: str | None = Field(description="why they do")
+    record: int | None = Field(description="the number of its entry in the audit")
+    open: bool = Field(description="some of it has to wait until a run has ended")
+
+
+def given(asked: BaseModel) -> dict[str, Any]:
+    """What was said, without what was not."""
+    return asked.model_dump(exclude_unset=True, exclude_none=True, exclude={"confirm", "which", "limit", "cursor"})
+
+
+def perform(act: Callable[..., Bulk], confirm: int | None, **which: Any) -> dict[str, Any]:
+    """Does it, or says how many it would be about."""
+    would = act(**which, dry_run=True)
+    if confirm is None:
+        return _done(would, True)
+    check_confirmed(confirm, would.total)
+    return _done(act(**which), False)
+
+
+def check_confirmed(confirm: int, count: int) -> None:
+    if confirm != count:
+        raise Trouble(409, f"this is about {count} now, and {confirm} was confirmed; look again", count=count)
+
+
+def _done(bulk: Bulk, dry_run: bool) -> dict[str, Any]:
+    return {"dry_run": dry_run, "count": bulk.total, **vars(bulk)}

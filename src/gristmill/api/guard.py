@@ -1,0 +1,170 @@
+"""What every request must pass before any route sees it: whose site it comes from, who asks, how large it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+from fastapi import Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gristmill.api import problems
+from gristmill.api.access import SAFE, Caller, Role, is_json
+from gristmill.api.problems import Trouble
+
+LIMIT = 2 * 1024 * 1024  # bytes of a body: the largest payload that the ledger takes, and room for how it is written
+DEEPEST = 200  # levels of JSON: what is stored can have 254
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+Authenticate = Callable[[Request], Caller | None]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Who gets in. `anybody`: whether this is open just now to all who reach it, and as whom."""
+
+    authenticate: Authenticate
+    anybody: Callable[[], Caller | None] = field(default=lambda: None)
+    hosts: Sequence[str] = LOOPBACK  #: names of this server; where anybody gets in, no other will do
+    read_only: bool = False
+
+    def caller(self, request: Request) -> Caller | None:
+        """Asks the database, so not in the event loop."""
+        found = self.authenticate(request) or (None if "authorization" in request.headers else self.anybody())
+        return replace(found, role=Role.viewer) if found and self.read_only else found
+
+
+class Guard:
+    def __init__(self, app: ASGIApp, rules: Rules) -> None:
+        self.app, self.rules = app, rules
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            return await self.app(scope, receive, send)
+        try:
+            receive = await self._checked(scope, receive)
+        except Trouble as trouble:
+            if scope["type"] == "websocket":
+                return await send({"type": "websocket.close", "code": 1008, "reason": trouble.detail[:100]})
+            return await _said(trouble)(scope, receive, send)
+        except Exception as error:
+            if scope["type"] == "websocket":
+                raise
+            return await problems.of(error, scope)(scope, receive, send)
+        return await self.app(scope, receive, send)
+
+    async def _checked(self, scope: Scope, receive: Receive) -> Receive:
+        request = Request(scope) if scope["type"] == "http" else Request({**scope, "type": "http", "method": "GET"})
+        if "\0" in scope["path"] or b"%00" in scope["query_string"] or b"\0" in scope["query_string"]:
+            raise Trouble(400, "the address holds a NUL character")
+        open_to_all = await run_in_threadpool(self.rules.anybody) is not None
+        refuse_strangers(request, self.rules.hosts, open_to_all)
+        scope["gristmill.caller"] = await run_in_threadpool(self.rules.caller, request)
+        scope["gristmill.read_only"] = self.rules.read_only
+        if scope["type"] == "http" and request.method not in SAFE:
+            return await _body(request, receive)
+        return receive
+
+
+def _said(trouble: Trouble) -> Response:
+    return problems.response(trouble.status, trouble.detail, trouble.headers, **trouble.more)
+
+
+# ---- other sites
+
+
+def refuse_strangers(request: Request, hosts: Sequence[str], open_to_all: bool) -> None:
+    """A page of another site, in the browser of somebody who may be here, must not act here, nor (by a name of its own
+    for this machine) look."""
+    host = request.headers.get("host", "")
+    name = _name(host)
+    if open_to_all and name not in hosts:
+        said = f"this server is not called {host!r}; it has no tokens, so it answers only to {', '.join(hosts)}"
+        raise Trouble(403, said)
+    origin = request.headers.get("origin")
+    changes = request.method not in SAFE
+    if origin is not None and (changes or open_to_all) and not _same(origin, host, hosts):
+        raise Trouble(403, f"a page of {origin!r} may not do this: it is another site than {host!r}")
+    if changes and request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        raise Trouble(403, "a page of another site may not do this")
+
+
+def _name(host: str) -> str | None:
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
+def _same(origin: str, host: str, hosts: Sequence[str]) -> bool:
+    """Whether a page's origin is this server. Before a proxy that ends TLS the scheme may be another."""
+    try:
+        parts = urlsplit(origin)
+        default = {"http": 80, "https": 443}.get(parts.scheme)
+        if default is None:
+            return False
+        here = urlsplit(f"//{host}")
+        named = (parts.hostname, parts.port or default) == (here.hostname, here.port or default)
+        return named or (parts.hostname in hosts and parts.hostname not in LOOPBACK)
+    except ValueError:
+        return False
+
+
+# ---- bodies
+
+
+async def _body(request: Request, receive: Receive) -> Receive:
+    """Reads the body, which is small and, if it says so, JSON; gives back what hands it on."""
+    said = request.headers.get("content-length", "0")
+    if said.isdecimal() and int(said[:20]) > LIMIT:
+        raise Trouble(413, f"the body has {said[:20]} bytes; the limit is {LIMIT:,}", {"Connection": "close"})
+    parts, size = list[bytes](), 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            break
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > LIMIT:
+            raise Trouble(413, f"the body has more than {LIMIT:,} bytes, which is the limit", {"Connection": "close"})
+        if not message.get("more_body", False):
+            break
+    body = b"".join(parts)
+    if is_json(request) and body:
+        await run_in_threadpool(check_json, body)
+    return _replay(body, receive)
+
+
+def check_json(body: bytes) -> None:
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise Trouble(400, f"the body is not JSON: {error}") from None
+    level: list[Any] = [value]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return
+    raise Trouble(400, f"the body is nested more than {DEEPEST} levels deep")
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again

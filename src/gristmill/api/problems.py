@@ -1,0 +1,123 @@
+"""Errors as HTTP tells them: problem details (RFC 9457), one shape for all of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
+from sqlalchemy.exc import TimeoutError as NoConnection
+from starlette.exceptions import HTTPException
+from starlette.types import Scope
+
+from gristmill.errors import DatabaseError, GristmillError, Invalid, LockTimeout, NotFound, Refused, Unavailable
+
+log = logging.getLogger("gristmill.api")
+MEDIA = "application/problem+json"
+_LONGEST = 1000  # characters of a detail: what was sent may be long
+
+
+class Wrong(BaseModel):
+    """One thing that is wrong in a request."""
+
+    where: str = Field(description="which part of the request: `body.confirm`, `query.limit`")
+    detail: str
+
+
+class Problem(BaseModel):
+    """What went wrong, where, and what to do (RFC 9457)."""
+
+    type: str = Field("about:blank", description="`about:blank`: the status says what kind it is")
+    title: str
+    status: int
+    detail: str
+    errors: list[Wrong] = Field([], description="each thing that is wrong with the request")
+    count: int | None = Field(None, description="where a confirm was not the count: what that is now")
+
+
+class Trouble(Exception):
+    """A request that is answered with a problem."""
+
+    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.headers, self.more = status, detail, headers, more
+
+
+def response(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+    text = detail if len(detail) <= _LONGEST else f"{detail[: _LONGEST // 2]} … {detail[-_LONGEST // 4 :]}"
+    said = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": text, **more}
+    body = orjson.dumps({"errors": [], "count": None, **said})
+    return Response(body, status, headers, MEDIA)
+
+
+def status_of(error: GristmillError) -> int:
+    if isinstance(error, NotFound):
+        return 404
+    if isinstance(error, Invalid):
+        return 422
+    if isinstance(error, Refused | LockTimeout):
+        return 409
+    return 503 if isinstance(error, Unavailable) else 500
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Every error of this application becomes a problem."""
+    app.add_exception_handler(GristmillError, _ours)
+    app.add_exception_handler(Trouble, _trouble)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(NoConnection, _busy)
+    app.add_exception_handler(Exception, _bug)
+
+
+def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, GristmillError)
+    if isinstance(error, DatabaseError):
+        log.error("%s %s: %s", request.method, request.url.path, error)
+    headers = {"Retry-After": "5"} if isinstance(error, Unavailable) else None
+    return response(status_of(error), str(error), headers)
+
+
+def _trouble(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Trouble)
+    return response(error.status, error.detail, error.headers, **error.more)
+
+
+def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    wrong = [{"where": ".".join(map(str, one["loc"]))[:200], "detail": str(one["msg"])} for one in error.errors()[:20]]
+    first = wrong[0]
+    return response(422, f"{first['where']}: {first['detail']}", errors=wrong)
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    said = str(error.detail)
+    if error.status_code == 404:
+        said = f"there is nothing at {request.url.path!r}; /openapi.json lists what there is"
+    elif error.status_code == 405:
+        said = f"{request.url.path!r} does not take {request.method}"
+    return response(error.status_code, said, error.headers)
+
+
+def of(error: Exception, scope: Scope) -> Response:
+    """The problem for an error outside of any route."""
+    request = Request(scope)
+    for kind, handler in ((GristmillError, _ours), (Trouble, _trouble), (NoConnection, _busy)):
+        if isinstance(error, kind):
+            return handler(request, error)
+    return _bug(request, error)
+
+
+def _busy(request: Request, error: Exception) -> Response:
+    return response(503, "all connections to the database are in use; try again", {"Retry-After": "1"})
+
+
+def _bug(request: Request, error: Exception) -> Response:
+    log.error("%s %s", request.method, request.url.path, exc_info=error)
+    return response(500, "this is a bug in Gristmill, or in what an application added; its log says where")

@@ -1,0 +1,7 @@
+"""The routes, by what they are about. Each parses, calls one function of the mill, and answers."""
+
+from __future__ import annotations
+
+from gristmill.api.routes import errors, jobs, limits, overview, queues, runs, schedules, subjects
+
+ROUTERS = [module.router for module in (overview, queues, subjects, runs, jobs, errors, schedules, limits)]

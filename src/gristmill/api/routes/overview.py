@@ -1,0 +1,96 @@
+"""The overall picture, and what belongs to no single thing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from gristmill.api.access import Admin, Viewer
+from gristmill.api.asking import Asked, Confirmed, Key, Listing, Moment, Name, Number, Seconds, check_confirmed
+from gristmill.api.shapes import answer, extended, items, items_of, page, page_of, shape
+from gristmill.errors import Invalid
+from gristmill.model import AuditEntry, Diagnosis, Lock, Pruned, Repair, Status, Why, Worker
+
+router = APIRouter(tags=["overview"])
+_Pruned = extended(Pruned, "PrunedAnswer", dry_run=bool, count=int)
+
+
+@router.get("/overview", response_model=shape(Status))
+def overview(call: Viewer) -> Response:
+    """Runs by state, those that are active, queues and workers."""
+    return answer(call.mill.status())
+
+
+class WhichWorkers(Asked):
+    every: bool = False
+
+
+@router.get("/workers", response_model=items_of(Worker))
+def workers(call: Viewer, asked: Annotated[WhichWorkers, Query()]) -> Response:
+    """Active workers, newest first; `every`: also those that stopped or were lost."""
+    return items(call.mill.workers(every=asked.every))
+
+
+@router.get("/locks", response_model=items_of(Lock))
+def locks(call: Viewer) -> Response:
+    """The locks that are held, with those who wait for them."""
+    return items(call.mill.locks())
+
+
+class WhatPeopleDid(Listing):
+    who: Key | None = None
+    verb: Name | None = None
+    target: Key | None = None
+    since: Moment | None = None
+
+
+@router.get("/audit", response_model=page_of(AuditEntry))
+def audit(call: Viewer, asked: Annotated[WhatPeopleDid, Query()]) -> Response:
+    """What people did, newest first. `who`, `verb` and `target` are patterns with * and ?."""
+    patterns = {"who": asked.who, "verb": asked.verb, "target": asked.target}
+    return page(call.mill.audit(**patterns, since=asked.since, limit=asked.limit + 1, after=asked.after), asked.limit)
+
+
+class Subject(Asked):
+    run: Number | None = None
+    job: Number | None = None
+    pipeline: Name | None = None
+    subject: Key | None = None
+
+
+@router.get("/why", response_model=shape(Why))
+def why(call: Viewer, asked: Annotated[Subject, Query()]) -> Response:
+    """The one reason that a run, a job, or a subject of a pipeline is not moving, and the command that mends it."""
+    return answer(call.mill.why(**asked.model_dump(exclude_none=True)))
+
+
+@router.get("/doctor", response_model=items_of(Diagnosis))
+def doctor(call: Viewer) -> Response:
+    """What is well with the database and this machine and what is not, each with what mends it."""
+    return items(call.mill.doctor())
+
+
+class WhatToMend(Asked):
+    dry_run: bool = False
+    pipeline: Name | None = None
+    subject: Key | None = None
+    threshold: Seconds = 0
+
+
+@router.post("/reconcile", response_model=items_of(Repair))
+def reconcile(call: Admin, asked: WhatToMend) -> Response:
+    """Looks for what should not be and mends it; `dry_run` only says what it would do."""
+    if asked.subject is not None and asked.pipeline is None:
+        raise Invalid("a subject is one of a pipeline: give that too")
+    return items(call.mill.reconcile(**asked.model_dump()))
+
+
+@router.post("/prune", response_model=_Pruned)
+def prune(call: Admin, asked: Confirmed) -> Response:
+    """Removes what no retention keeps. `count`: runs and jobs."""
+    would = call.mill.prune(dry_run=True)
+    if asked.confirm is not None:
+        check_confirmed(asked.confirm, would.runs + would.jobs)
+        would = call.mill.prune(by=call.by)
+    return answer({**vars(would), "dry_run": asked.confirm is None, "count": would.runs + would.jobs})

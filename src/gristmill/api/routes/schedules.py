@@ -1,0 +1,100 @@
+"""Schedules: what starts at set times."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import BaseModel, Field
+
+from gristmill.api.access import Admin, Operator, Viewer
+from gristmill.api.asking import Args, Asked, Key, Name, Priority, Seconds, TaskName, Text, WantedLabel
+from gristmill.api.shapes import answer, items, items_of, shape
+from gristmill.model import Firing, ScheduleEntry
+from gristmill.schedule import Schedule
+
+router = APIRouter(prefix="/schedules", tags=["schedules"])
+_Schedule = shape(ScheduleEntry)
+ScheduleName = Annotated[Name, Path()]
+
+
+@router.get("", response_model=items_of(ScheduleEntry))
+def schedules(call: Viewer) -> Response:
+    """All schedules, by name."""
+    return items(call.mill.schedules())
+
+
+@router.get("/{schedule}", response_model=_Schedule)
+def schedule(call: Viewer, schedule: ScheduleName) -> Response:
+    return answer(call.mill.schedule(schedule))
+
+
+class Lately(Asked):
+    limit: Annotated[int, Field(ge=1, le=1000)] = 50
+
+
+@router.get("/{schedule}/history", response_model=items_of(Firing))
+def history(call: Viewer, schedule: ScheduleName, asked: Annotated[Lately, Query()]) -> Response:
+    """What became of its fire times, newest first; the last thousand are kept."""
+    return items(call.mill.schedule_history(schedule, limit=asked.limit))
+
+
+class NewSchedule(Asked):
+    """With a `task` it adds a job, with a `pipeline` and a `subject` it starts a run, with a `pipeline` alone the stalest
+    of its subjects."""
+
+    name: Name
+    cron: Annotated[str, Text(200)] = Field(description="`0 3 * * *`, `@daily`, or `off`")
+    tz: Name = "UTC"
+    task: TaskName | None = None
+    pipeline: Name | None = None
+    subject: Key | None = None
+    args: Args | None = None
+    priority: Priority = "normal"
+    catch_up: Literal["none", "one", "all"] = "one"
+    jitter: Seconds = 0
+    windows: list[Name] = Field([])
+    overlap: bool = False
+    labels: list[WantedLabel] = Field([])
+    not_within: Seconds | None = None
+    batch: Annotated[int, Field(ge=1, le=200)] | None = None
+    spread: Seconds = 0
+    replace: bool = Field(False, description="instead of the one of this name")
+
+
+@router.post("", response_model=_Schedule, status_code=201)
+def add(call: Admin, asked: NewSchedule) -> Response:
+    """Adds a schedule that the code does not declare."""
+    made = Schedule(**asked.model_dump(exclude={"replace"}))
+    return answer(call.mill.add_schedule(made, replace=asked.replace, by=call.by), 201)
+
+
+@router.post("/{schedule}/pause", response_model=_Schedule)
+def pause(call: Operator, schedule: ScheduleName, asked: Asked) -> Response:
+    """Nothing fires until it is resumed."""
+    call.mill.pause_schedule(schedule, by=call.by)
+    return answer(call.mill.schedule(schedule))
+
+
+@router.post("/{schedule}/resume", response_model=_Schedule)
+def resume(call: Operator, schedule: ScheduleName, asked: Asked) -> Response:
+    """Goes on with the next time; those during the pause are not caught up."""
+    call.mill.resume_schedule(schedule, by=call.by)
+    return answer(call.mill.schedule(schedule))
+
+
+@router.post("/{schedule}/run", response_model=shape(Firing))
+def run(call: Operator, schedule: ScheduleName, asked: Asked) -> Response:
+    """Starts now what it starts, out of turn; its times stay as they are."""
+    return answer(call.mill.run_schedule(schedule, by=call.by))
+
+
+class Removed(BaseModel):
+    name: str
+    declared: bool = Field(description="in code: a worker that starts puts it back")
+
+
+@router.post("/{schedule}/remove", response_model=Removed)
+def remove(call: Admin, schedule: ScheduleName, asked: Asked) -> Response:
+    """Removes a schedule with its history; what it started stays."""
+    return answer({"name": schedule, "declared": call.mill.remove_schedule(schedule, by=call.by)})

@@ -1,0 +1,141 @@
+"""Subjects, by their number: names may hold anything, and would not fit into an address."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from gristmill.api.access import Admin, Call, Operator, Viewer
+from gristmill.api.asking import (
+    Asked,
+    Confirmed,
+    Done,
+    Id,
+    Key,
+    Label,
+    Listing,
+    Name,
+    Reason,
+    RunState,
+    Seconds,
+    WantedLabel,
+    given,
+    perform,
+)
+from gristmill.api.shapes import answer, items, items_of, page, page_of, shape
+from gristmill.errors import Invalid, NotFound
+from gristmill.model import Recovery, Subject
+
+router = APIRouter(prefix="/subjects", tags=["subjects"])
+_Subject = shape(Subject)
+
+
+class WhichSubjects(Listing):
+    pipeline: Name | None = None
+    subject: Key | None = Field(None, description="the one of this name; needs `pipeline`")
+    label: list[WantedLabel] | None = Field(None, description="`key=value` or `key`; all must hold")
+    stale_for: Seconds | None = Field(None, description="without a good run for so many seconds, or ever")
+    state: RunState | None = Field(None, description="of the active run, or of the last one that ended")
+
+
+@router.get("", response_model=page_of(Subject))
+def subjects(call: Viewer, asked: Annotated[WhichSubjects, Query()]) -> Response:
+    """Subjects, in the order in which they came."""
+    if asked.subject is not None:
+        if asked.pipeline is None:
+            raise Invalid("a subject is one of a pipeline: give that too")
+        return page([call.mill.subject(asked.pipeline, asked.subject)], 1)
+    found = call.mill.subjects(
+        pipeline=asked.pipeline,
+        label=asked.label or (),
+        stale_for=asked.stale_for,
+        state=asked.state,
+        limit=asked.limit + 1,
+        after=asked.after,
+    )
+    return page(found, asked.limit)
+
+
+class SubjectSettings(Asked):
+    """What is not given stays."""
+
+    interval: Seconds | None = Field(None, description="seconds wanted between two runs; 0: none of its own")
+    labels: dict[Label, Label | None] | None = Field(None, description="null: away with it")
+
+
+class NewSubject(SubjectSettings):
+    pipeline: Name
+    subject: Key
+
+
+@router.post("", response_model=_Subject)
+def add_subject(call: Operator, asked: NewSubject) -> Response:
+    """Makes a subject, or sets what is given of one that is there."""
+    known_pipeline(call, asked.pipeline)
+    return _set(call, asked.pipeline, asked.subject, asked)
+
+
+@router.get("/{subject:int}", response_model=_Subject)
+def subject(call: Viewer, subject: Id) -> Response:
+    return answer(_found(call, subject))
+
+
+@router.get("/{subject:int}/recoveries", response_model=items_of(Recovery))
+def recoveries(call: Viewer, subject: Id) -> Response:
+    """What reconcile did for it, newest first."""
+    found = _found(call, subject)
+    return items(call.mill.recoveries(pipeline=found.pipeline, subject=found.name))
+
+
+@router.patch("/{subject:int}", response_model=_Subject)
+def set_subject(call: Operator, subject: Id, asked: SubjectSettings) -> Response:
+    found = _found(call, subject)
+    return _set(call, found.pipeline, found.name, asked)
+
+
+def _set(call: Call, pipeline: str, name: str, asked: SubjectSettings) -> Response:
+    found = call.mill.set_subject(pipeline, name, interval=asked.interval, labels=asked.labels, by=call.by)
+    return answer(found)
+
+
+class PurgeSubject(Confirmed):
+    history: bool = Field(False, description="all its runs go too, once they have ended")
+    reason: Reason | None = None
+
+
+@router.post("/{subject:int}/purge", response_model=Done)
+def purge(call: Admin, subject: Id, asked: PurgeSubject) -> Response:
+    """Stops its active run and drops the one that waits."""
+    found = _found(call, subject)
+    which = {"pipeline": found.pipeline, "subject": found.name, "by": call.by}
+    return answer(perform(call.mill.purge_subject, asked.confirm, **which, **given(asked)))
+
+
+class Forget(Asked):
+    stage: Name | None = None
+
+
+@router.post("/{subject:int}/forget", response_model=dict[str, int])
+def forget(call: Admin, subject: Id, asked: Forget) -> Response:
+    """Forgets what was done before, so that its next run skips nothing as unchanged; says of how many items."""
+    found = _found(call, subject)
+    known_pipeline(call, found.pipeline)
+    return answer({"forgotten": call.mill.forget(found.pipeline, found.name, asked.stage, by=call.by)})
+
+
+def _found(call: Call, number: int) -> Subject:
+    found = call.mill.subjects(after=number - 1, limit=1)
+    if not found or found[0].id != number:
+        raise NotFound(f"there is no subject {number}")
+    return found[0]
+
+
+def known_pipeline(call: Call, name: str) -> None:
+    """What this server's application does not have cannot be asked of it."""
+    try:
+        call.mill.registry.pipeline(name)
+    except Invalid as unknown:
+        hint = "" if call.mill.registry.pipelines else "; this server was started without an application (-A)"
+        raise NotFound(f"{unknown}{hint}") from None

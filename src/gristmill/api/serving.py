@@ -1,0 +1,86 @@
+"""A server in this process: uvicorn, on one port."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from gristmill.api.application import app
+from gristmill.errors import Invalid
+from gristmill.mill import Mill
+
+try:
+    import uvicorn
+except ModuleNotFoundError:
+    raise Invalid("a server needs uvicorn; run: pip install 'gristmill[serve]'") from None
+
+log = logging.getLogger("gristmill.api")
+_THREADS = 16  # requests that are at work at once: each has a connection to the database
+_GRACE = 5  # seconds that requests may go on when it is told to stop
+
+
+def run(mill: Mill, host: str, port: int, *, hosts: Sequence[str] = (), read_only: bool = False, where: str = "") -> None:
+    """Serves until SIGTERM or Ctrl-C."""
+    made = app(mill, open=check_place(mill, host), read_only=read_only, hosts=[host, *hosts])
+    listening = bind(host, port)
+    port = listening.getsockname()[1]
+    shown = f"[{host}]" if ":" in host else host
+    log.info("http://%s:%d/ serves %s%s; Ctrl-C stops it", shown, port, where, ", read-only" if read_only else "")
+    Server(made).run(sockets=[listening])
+    log.info("stopped")
+
+
+class Server(uvicorn.Server):
+    def __init__(self, made: FastAPI) -> None:
+        made.router.lifespan_context = _lifespan
+        super().__init__(
+            uvicorn.Config(
+                made,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE,
+                lifespan="on",
+            )
+        )
+
+
+@asynccontextmanager
+async def _lifespan(made: FastAPI) -> AsyncIterator[None]:
+    from anyio.to_thread import current_default_thread_limiter
+
+    current_default_thread_limiter().total_tokens = _THREADS
+    yield
+
+
+def check_place(mill: Mill, host: str) -> bool:
+    """Whether this is open to all who reach it; that can only be where nobody else does."""
+    if is_loopback(host):
+        return True
+    raise Invalid(f"without a token, only this machine may be served, and {host!r} is for others too")
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bind(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(128)
+    except OSError as error:
+        raise Invalid(f"cannot listen on {host} port {port}: {error.strerror or error}; --port N takes another") from None
+    return listening

@@ -1,0 +1,62 @@
+"""`gristmill serve` as a real process, and a client for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import httpx
+
+APP = Path(__file__).parents[1] / "cli" / "letters.py"
+_ADDRESS = re.compile(r"(http://\S+?)/ serves")
+_OURS = ("GRISTMILL_", "DATABASE_URL")
+
+
+class Served:
+    """A server, its address, and what it logged."""
+
+    def __init__(self, process: subprocess.Popen[str], database: str) -> None:
+        self.process, self.database = process, database
+        self.log: list[str] = []
+        said: Queue[str | None] = Queue()
+        threading.Thread(target=self._listen, args=(said,), daemon=True).start()
+        line = said.get(timeout=100)
+        assert line is not None, "".join(self.log)
+        self.address = line
+
+    def _listen(self, said: Queue[str | None]) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line)
+            if found := _ADDRESS.search(line):
+                said.put(found[1])
+        said.put(None)
+
+    def client(self, token: str | None = None, **options: Any) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.Client(base_url=self.address, headers=headers, timeout=60, trust_env=False, **options)
+
+
+@contextmanager
+def serving(database: str, *options: str, app: Path | None = APP) -> Iterator[Served]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    words = [*(["-A", str(app)] if app else []), "--database", database, "serve", "--port", "0", *options]
+    line = [sys.executable, "-m", "gristmill", *words]
+    with subprocess.Popen(line, env=ours, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield Served(process, database)
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise

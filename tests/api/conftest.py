@@ -11,6 +11,7 @@ import pytest
 from gristmill import Mill
 from tests.api.server import Served, serving
 from tests.cli import letters
+from tests.cli.conftest import Cli
 
 
 def fill(url: str, folder: Path) -> None:
@@ -65,3 +66,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> I
     fill(url, folder / "texts")
     with serving(url) as server:
         yield server
+
+
+@pytest.fixture
+def made(tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The command line over an empty database."""
+    (tmp_path / "gristmill.db").write_bytes(sqlite_template.read_bytes())
+    return Cli(tmp_path, monkeypatch, capsys)

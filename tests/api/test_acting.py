@@ -66,13 +66,18 @@ def test_jobs_are_added_once_and_many_at_a_time(client: httpx.Client, mill: Mill
     assert post(client, "/api/jobs", asked, 200)["id"] == added["id"]
     ids = post(client, "/api/jobs/many", {"task": "anything", "args": [{"a": 1}, {"a": 2}]}, 201)["ids"]
     assert [mill.job(number).args for number in ids] == [{"a": 1}, {"a": 2}]
-    assert post(client, "/api/jobs", {"task": "gret"}, 404)["detail"].startswith("unknown task 'gret'; did you mean 'greet'?")
+    assert post(client, "/api/jobs", {"task": "gret"}, 404)["detail"].startswith(
+        "unknown task 'gret'; did you mean 'greet'?"
+    )
     assert "needs argument 'name'" in post(client, "/api/jobs", {"task": "greet"}, 422)["detail"]
 
 
 def test_the_arguments_of_a_job_that_waits_are_changed_and_checked(client: httpx.Client, mill: Mill) -> None:
     [waiting] = mill.jobs(queue="mail", state="queued")
-    assert patch(client, f"/api/jobs/{waiting.id}", {"args": {"name": "eve", "times": 2}})["args"] == {"name": "eve", "times": 2}
+    assert patch(client, f"/api/jobs/{waiting.id}", {"args": {"name": "eve", "times": 2}})["args"] == {
+        "name": "eve",
+        "times": 2,
+    }
     assert "no argument 'nam'" in patch(client, f"/api/jobs/{waiting.id}", {"args": {"nam": "x"}}, 422)["detail"]
     [done] = mill.jobs(queue="mail", state="completed")
     assert patch(client, f"/api/jobs/{done.id}", {"args": {"name": "x"}}, 409)["status"] == 409
@@ -146,7 +151,10 @@ def test_a_subject_is_made_set_purged_and_forgotten(client: httpx.Client, mill: 
     post(client, f"{path}/purge", {"confirm": would["count"]})
     assert mill.run(run).state == "cancelled"
     assert post(client, f"{path}/forget") == {"forgotten": 0}
-    assert client.get("/api/subjects", params={"pipeline": "letters", "subject": "a/b?c"}).json()["items"][0]["id"] == made["id"]
+    assert (
+        client.get("/api/subjects", params={"pipeline": "letters", "subject": "a/b?c"}).json()["items"][0]["id"]
+        == made["id"]
+    )
 
 
 def test_a_schedule_is_added_paused_run_and_removed(client: httpx.Client, mill: Mill) -> None:

@@ -12,8 +12,9 @@ try:
 except ModuleNotFoundError:
     raise Invalid("the HTTP API needs FastAPI and uvicorn; run: pip install 'gristmill[serve]'") from None
 
-from gristmill.api.access import Admin, Call, Caller, Operator, Role, Viewer
+from gristmill.api.access import Admin, Call, Caller, Operator, Viewer, caller_of, needs
 from gristmill.api.application import app
+from gristmill.watched import Role
 
-__all__ = ["Admin", "Call", "Caller", "Operator", "Role", "Viewer", "app"]
+__all__ = ["Admin", "Call", "Caller", "Operator", "Role", "Viewer", "app", "caller_of", "needs"]
 del _fastapi

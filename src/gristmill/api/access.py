@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import Annotated
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPBearer
 
 from gristmill.api.problems import Trouble
 from gristmill.mill import Mill
+from gristmill.mill.values import who
+from gristmill.watched import Role
 
 SAFE = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
-
-
-class Role(IntEnum):
-    """What somebody may do; each may what those before it may."""
-
-    viewer = 1  #: look at everything
-    operator = 2  #: ask for work and act on it
-    admin = 3  #: change settings, and remove for good
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_SCHEME = HTTPBearer(scheme_name="token", auto_error=False, description="`gristmill token create NAME` makes one")
+_LOOK_AGAIN = 1.0  # seconds after which somebody may have made the first token
 
 
 @dataclass(frozen=True)
@@ -40,33 +38,81 @@ class Call:
     role: Role
 
 
+Authenticate = Callable[[Request], Caller | None]
+
+
+@dataclass
+class Rules:
+    """Who gets in. `open`: while there is no token, everybody who reaches this server by one of the names in `hosts`."""
+
+    mill: Mill
+    open: bool = False
+    hosts: Sequence[str] = LOOPBACK
+    read_only: bool = False
+    authenticate: Authenticate | None = None
+    _looked: float = field(default=float("-inf"), init=False)
+
+    def caller(self, request: Request) -> Caller | None:
+        """Asks the database, so not in the event loop."""
+        found = self.authenticate(request) if self.authenticate else None
+        if found is None:
+            token = _bearer(request)
+            found = self._anybody() if token is None else self._of_token(token)
+        return replace(found, role=Role.VIEWER) if found and self.read_only else found
+
+    def _of_token(self, text: str) -> Caller | None:
+        token = self.mill.check_token(text)
+        return None if token is None else Caller(f"{token.name} (api)", token.role)
+
+    def _anybody(self) -> Caller | None:
+        """Never again, once there was a token: to revoke the last one must not let all others in."""
+        if self.open and time.monotonic() > self._looked + _LOOK_AGAIN:
+            self.open = not self.mill.tokens(every=True)
+            self._looked = time.monotonic()
+        return Caller(f"{who()} (api)", Role.ADMIN) if self.open else None
+
+
+def _bearer(request: Request) -> str | None:
+    """What is sent as a token, whatever it is; None: nothing."""
+    given = request.headers.get("authorization")
+    if given is None:
+        return None
+    scheme, _, token = given.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def caller_of(request: Request) -> Caller | None:
+    rules: Rules = request.scope["gristmill.rules"]
+    return rules.caller(request)
+
+
 def is_json(request: Request) -> bool:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
 
 
-def needs(role: Role, *, form: bool = False) -> Callable[[Request], Call]:
+def needs(role: Role, *, form: bool = False) -> Any:
     """A dependency of a route: only callers with this role, or a higher one, get in.
 
     What changes something must be JSON, which no page of another site can send without asking first; `form`: or a form.
     """
 
-    def admit(request: Request) -> Call:
-        caller: Caller | None = request.scope.get("gristmill.caller")
+    def admit(request: Request, token: Annotated[object, Depends(_SCHEME)]) -> Call:
+        caller = caller_of(request)
         if caller is None:
-            said = "this needs a token: send it as `Authorization: Bearer …`; `gristmill token add` makes one"
-            raise Trouble(401, said, {"WWW-Authenticate": 'Bearer realm="gristmill"'})
-        if caller.role < role and request.scope.get("gristmill.read_only"):
-            raise Trouble(403, "this server is read-only: it was started with --read-only")
-        if caller.role < role:
-            raise Trouble(403, f"this needs the role {role.name}; {caller.name!r} has the role {caller.role.name}")
+            raise Trouble(401, _NO_TOKEN, {"WWW-Authenticate": 'Bearer realm="gristmill"'})
+        rules: Rules = request.scope["gristmill.rules"]
+        if not caller.role.may(role):
+            if rules.read_only:
+                raise Trouble(403, "this server is read-only: it was started with --read-only")
+            raise Trouble(403, f"this needs the role {role.value}; {caller.name!r} has the role {caller.role.value}")
         if request.method not in SAFE and not form and not is_json(request):
             raise Trouble(415, "send this as JSON, with `Content-Type: application/json`")
-        return Call(request.app.state.mill, caller.name, caller.role)
+        return Call(rules.mill, caller.name, caller.role)
 
-    admit.role = role  # type: ignore[attr-defined]  # for the OpenAPI document, and for tests
-    return admit
+    return Security(admit, scopes=[role.value])  # which the OpenAPI document names
 
 
-Viewer = Annotated[Call, Depends(needs(Role.viewer))]
-Operator = Annotated[Call, Depends(needs(Role.operator))]
-Admin = Annotated[Call, Depends(needs(Role.admin))]
+_NO_TOKEN = "this needs a token that is good: send it as `Authorization: Bearer …`; to make one: gristmill token create NAME"
+Viewer = Annotated[Call, needs(Role.VIEWER)]
+Operator = Annotated[Call, needs(Role.OPERATOR)]
+Admin = Annotated[Call, needs(Role.ADMIN)]

@@ -7,15 +7,13 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
 
 from gristmill.api import problems
-from gristmill.api.access import Caller, Role
-from gristmill.api.guard import LOOPBACK, Authenticate, Guard, Rules
+from gristmill.api.access import LOOPBACK, Authenticate, Rules
+from gristmill.api.guard import Guard
 from gristmill.api.problems import Problem
 from gristmill.api.routes import ROUTERS, health
 from gristmill.mill import Mill
-from gristmill.mill.values import who
 from gristmill.settings import VERSION
 
 _PROBLEM = {"content": {problems.MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
@@ -51,20 +49,11 @@ def app(
     made.include_router(health.router)
     for router in routers:
         made.include_router(router)
-    made.add_middleware(Guard, rules=_rules(mill, open, read_only, hosts, authenticate))
+    names = (*LOOPBACK, *(host.lower() for host in hosts))
+    made.add_middleware(Guard, rules=Rules(mill, open, names, read_only, authenticate))
     problems.answer_errors(made)
     made.openapi = lambda: openapi(made)  # type: ignore[method-assign]
     return made
-
-
-def _rules(mill: Mill, open: bool, read_only: bool, hosts: Sequence[str], authenticate: Authenticate | None) -> Rules:
-    nobody = Caller(f"{who()} (api)", Role.admin)
-    return Rules(
-        authenticate or (lambda request: None),
-        (lambda: nobody) if open else (lambda: None),
-        (*LOOPBACK, *(host.lower() for host in hosts)),
-        read_only,
-    )
 
 
 # ---- the OpenAPI document
@@ -77,25 +66,15 @@ def openapi(made: FastAPI) -> dict[str, Any]:
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas |= problem.pop("$defs") | {"Problem": problem}
-        _say_who_may(made, document)
+        _say_who_may(document, made.state.open)
         made.openapi_schema = document
     return made.openapi_schema
 
 
-def role_of(route: APIRoute) -> Role | None:
-    """The role that a route needs."""
-    for dependency in route.dependant.dependencies:
-        if (role := getattr(dependency.call, "role", None)) is not None:
-            return Role(role)
-    return None
-
-
-def _say_who_may(made: FastAPI, document: dict[str, Any]) -> None:
-    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    for route in made.routes:
-        if isinstance(route, APIRoute) and (role := role_of(route)) is not None and route.include_in_schema:
-            for method in route.methods or ():
-                operation = document["paths"][route.path_format][method.lower()]
-                operation["description"] = f"{operation.get('description', '')} Needs the role `{role.name}`.".strip()
-                if not made.state.open:
-                    operation["security"] = [{"token": []}]
+def _say_who_may(document: dict[str, Any], open: bool) -> None:
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            if security := operation.get("security"):
+                role = security[0]["token"][0]
+                operation["description"] = f"{operation.get('description', '')} Needs the role `{role}`.".strip()
+                operation["security"] = [*security, {}] if open else security

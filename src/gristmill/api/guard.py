@@ -1,9 +1,8 @@
-"""What every request must pass before any route sees it: whose site it comes from, who asks, how large it is."""
+"""What every request must pass before any route sees it: whose site it comes from, how large it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,28 +12,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gristmill.api import problems
-from gristmill.api.access import SAFE, Caller, Role, is_json
+from gristmill.api.access import LOOPBACK, SAFE, Rules, is_json
 from gristmill.api.problems import Trouble
 
 LIMIT = 2 * 1024 * 1024  # bytes of a body: the largest payload that the ledger takes, and room for how it is written
+_READ_ON = 16 * LIMIT  # bytes of a body that is too large: who is still sending does not listen to the answer
 DEEPEST = 200  # levels of JSON: what is stored can have 254
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-Authenticate = Callable[[Request], Caller | None]
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Who gets in. `anybody`: whether this is open just now to all who reach it, and as whom."""
-
-    authenticate: Authenticate
-    anybody: Callable[[], Caller | None] = field(default=lambda: None)
-    hosts: Sequence[str] = LOOPBACK  #: names of this server; where anybody gets in, no other will do
-    read_only: bool = False
-
-    def caller(self, request: Request) -> Caller | None:
-        """Asks the database, so not in the event loop."""
-        found = self.authenticate(request) or (None if "authorization" in request.headers else self.anybody())
-        return replace(found, role=Role.viewer) if found and self.read_only else found
 
 
 class Guard:
@@ -60,10 +43,8 @@ class Guard:
         request = Request(scope) if scope["type"] == "http" else Request({**scope, "type": "http", "method": "GET"})
         if "\0" in scope["path"] or b"%00" in scope["query_string"] or b"\0" in scope["query_string"]:
             raise Trouble(400, "the address holds a NUL character")
-        open_to_all = await run_in_threadpool(self.rules.anybody) is not None
-        refuse_strangers(request, self.rules.hosts, open_to_all)
-        scope["gristmill.caller"] = await run_in_threadpool(self.rules.caller, request)
-        scope["gristmill.read_only"] = self.rules.read_only
+        refuse_strangers(request, self.rules.hosts, self.rules.open)
+        scope["gristmill.rules"] = self.rules
         if scope["type"] == "http" and request.method not in SAFE:
             return await _body(request, receive)
         return receive
@@ -118,24 +99,26 @@ def _same(origin: str, host: str, hosts: Sequence[str]) -> bool:
 
 async def _body(request: Request, receive: Receive) -> Receive:
     """Reads the body, which is small and, if it says so, JSON; gives back what hands it on."""
-    said = request.headers.get("content-length", "0")
-    if said.isdecimal() and int(said[:20]) > LIMIT:
-        raise Trouble(413, f"the body has {said[:20]} bytes; the limit is {LIMIT:,}", {"Connection": "close"})
     parts, size = list[bytes](), 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
+    async for part in _parts(receive):
+        size += len(part)
+        if size <= LIMIT:
+            parts.append(part)
+        elif size > LIMIT + _READ_ON:
             break
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > LIMIT:
-            raise Trouble(413, f"the body has more than {LIMIT:,} bytes, which is the limit", {"Connection": "close"})
-        if not message.get("more_body", False):
-            break
+    if size > LIMIT:
+        raise Trouble(413, f"the body has more than {LIMIT:,} bytes, which is the limit", {"Connection": "close"})
     body = b"".join(parts)
     if is_json(request) and body:
         await run_in_threadpool(check_json, body)
     return _replay(body, receive)
+
+
+async def _parts(receive: Receive) -> AsyncIterator[bytes]:
+    while (message := await receive())["type"] == "http.request":
+        yield message.get("body", b"")
+        if not message.get("more_body", False):
+            return
 
 
 def check_json(body: bytes) -> None:

@@ -59,10 +59,15 @@ async def _lifespan(made: FastAPI) -> AsyncIterator[None]:
 
 
 def check_place(mill: Mill, host: str) -> bool:
-    """Whether this is open to all who reach it; that can only be where nobody else does."""
+    """Whether this may be open to all who reach it: only where nobody else does."""
     if is_loopback(host):
         return True
-    raise Invalid(f"without a token, only this machine may be served, and {host!r} is for others too")
+    if not mill.tokens():
+        raise Invalid(
+            f"there is no token, so anybody who reaches {host!r} could do everything;"
+            " make one first: gristmill token create NAME --role admin"
+        )
+    return False
 
 
 def is_loopback(host: str) -> bool:
@@ -78,9 +83,13 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(128)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host, port))
+            listening.listen(128)
+        except BaseException:
+            listening.close()
+            raise
     except OSError as error:
         raise Invalid(f"cannot listen on {host} port {port}: {error.strerror or error}; --port N takes another") from None
     return listening

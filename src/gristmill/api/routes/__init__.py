@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gristmill.api.routes import errors, jobs, limits, overview, queues, runs, schedules, subjects
+from gristmill.api.routes import errors, jobs, limits, overview, queues, runs, schedules, subjects, tokens
 
-ROUTERS = [module.router for module in (overview, queues, subjects, runs, jobs, errors, schedules, limits)]
+ROUTERS = [module.router for module in (overview, queues, subjects, runs, jobs, errors, schedules, limits, tokens)]

@@ -13,7 +13,7 @@ from rich.console import Console
 from gristmill.cli import show
 from gristmill.cli.bars import bar, picture
 from gristmill.cli.live import Lines, follow
-from gristmill.cli.progress import Pace, ending, standing, worked_since
+from gristmill.progress import Pace, ending, standing, worked_since
 from gristmill.errors import Unavailable
 from gristmill.model import Run, Stage
 

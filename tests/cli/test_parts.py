@@ -83,7 +83,7 @@ def test_a_run_names_the_items_that_completed_with_errors(made: Cli, play: Play)
 
 
 def test_watching_says_it_too(made: Cli, play: Play) -> None:
-    from gristmill.cli.progress import standing
+    from gristmill.progress import standing
 
     assert standing(play.mill.run(1)) == "find 1/1, page 0/1 (waiting for 1 of 3 parts)"
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gristmill.cli import show
-from gristmill.cli.progress import Pace, name, others, progress, speed, worked_since
 from gristmill.model import Run, Stage
+from gristmill.progress import Pace, name, others, progress, speed, worked_since
 
 _NAME, _BAR = (10, 24), (8, 28)  # columns: at least, at most
 _REMARKS = 40  # columns that remarks should have; with less than half of it there is no bar

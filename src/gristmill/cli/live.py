@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from gristmill.cli import show
-from gristmill.cli.progress import Pace, ending, name, speed, standing
 from gristmill.errors import Unavailable
 from gristmill.model import Run
+from gristmill.progress import Pace, ending, name, speed, standing
 
 if TYPE_CHECKING:
     from rich.console import Console

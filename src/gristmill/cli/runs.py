@@ -10,9 +10,9 @@ import click
 
 from gristmill.cli import bulk, show, values
 from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
-from gristmill.cli.progress import progress, waiting_for, worked_since
 from gristmill.cli.show import Column
 from gristmill.cli.values import number
+from gristmill.progress import progress, waiting_for, worked_since
 
 if TYPE_CHECKING:
     from gristmill.mill import Mill

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
 
-from gristmill.cli import show
+from gristmill import wording
 from gristmill.model import Run, Stage
 
 _WINDOW = 10.0  # seconds over which the rate is taken
@@ -61,7 +61,7 @@ def name(run: Run) -> str:
 def standing(run: Run) -> str:
     """`find 1/1, read 40/66+ (1 failed), index waiting`."""
     if run.stopping:
-        return f"stopping: {show.first_line(run.stopping)}"
+        return f"stopping: {wording.first_line(run.stopping)}"
     if run.state == "waiting":
         return "waiting behind the subject's active run"
     return ", ".join(_stage_standing(stage) for stage in run.stages)
@@ -75,27 +75,27 @@ def _stage_standing(stage: Stage) -> str:
 
 
 def ending(run: Run) -> str:
-    took = show.between(run.began_at or run.created_at, run.finished_at)
+    took = wording.between(run.began_at or run.created_at, run.finished_at)
     words = [f"{run.state} in {took}" if took else run.state]
     words += [run.error or run.reason or ""]
     words += [f"{s.name} {progress(s)}" + (f" ({others(s)})" if others(s) else "") for s in run.stages if s.each]
-    return "; ".join(show.first_line(word) for word in words if word)
+    return "; ".join(wording.first_line(word) for word in words if word)
 
 
 def progress(stage: Stage) -> str:
     """Done of all; `+` while more may come."""
-    return f"{show.count(stage.done)}/{show.count(stage.total)}{'+' if stage.state == 'open' else ''}"
+    return f"{wording.count(stage.done)}/{wording.count(stage.total)}{'+' if stage.state == 'open' else ''}"
 
 
 def others(stage: Stage) -> str:
     """What did not simply complete, and the parts that some wait for."""
     counts = {"failed": stage.failed, "skipped": stage.skipped, "cancelled": stage.cancelled}
-    words = [f"{show.count(n)} {word}" for word, n in counts.items() if n]
+    words = [f"{wording.count(n)} {word}" for word, n in counts.items() if n]
     return ", ".join(words + ([waiting_for(stage)] if stage.parts_left else []))
 
 
 def waiting_for(stage: Stage) -> str:
-    return f"waiting for {show.count(stage.parts_left)} of {show.count(stage.parts)} parts"
+    return f"waiting for {wording.count(stage.parts_left)} of {wording.count(stage.parts)} parts"
 
 
 def speed(rate: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -15,6 +15,9 @@ from gristmill.api.problems import Problem
 from gristmill.api.routes import ROUTERS, health
 from gristmill.mill import Mill
 from gristmill.settings import VERSION
+
+if TYPE_CHECKING:
+    from gristmill.web import Extra
 
 _PROBLEM = {"content": {problems.MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -32,12 +35,15 @@ def app(
     hosts: Sequence[str] = (),
     authenticate: Authenticate | None = None,
     routers: Sequence[APIRouter] = (),
+    pages: bool = False,
+    extras: Sequence[Extra] = (),
 ) -> FastAPI:
     """The HTTP API of a mill, as an ASGI application of its own or to be mounted into another.
 
     Who gets in: with `authenticate`, whom that knows (it gets the request, and says a `Caller` or None); who has a token
     of the ledger; with `open`, while there is no token, everybody who reaches it, under one of the names of this machine
-    or of `hosts` only. `read_only`: nobody can change anything. `routers`: an application's own.
+    or of `hosts` only. `read_only`: nobody can change anything. `routers`: an application's own. `pages`: with the
+    dashboard, and with pages of an application (`extras`).
     """
     made = FastAPI(
         title="Gristmill", version=VERSION, description=_ABOUT, docs_url=None, redoc_url=None, responses=_PROBLEMS
@@ -49,6 +55,10 @@ def app(
     made.include_router(health.router)
     for router in routers:
         made.include_router(router)
+    if pages or extras:
+        from gristmill.web import add_pages
+
+        add_pages(made, mill, extras)
     names = (*LOOPBACK, *(host.lower() for host in hosts))
     made.add_middleware(Guard, rules=Rules(mill, open, names, read_only, authenticate))
     problems.answer_errors(made)

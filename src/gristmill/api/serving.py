@@ -26,7 +26,7 @@ _GRACE = 5  # seconds that requests may go on when it is told to stop
 
 def run(mill: Mill, host: str, port: int, *, hosts: Sequence[str] = (), read_only: bool = False, where: str = "") -> None:
     """Serves until SIGTERM or Ctrl-C."""
-    made = app(mill, open=check_place(mill, host), read_only=read_only, hosts=[host, *hosts])
+    made = app(mill, open=check_place(mill, host), read_only=read_only, hosts=[host, *hosts], pages=True)
     listening = bind(host, port)
     port = listening.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host

@@ -153,6 +153,19 @@ _PLAIN_RESULTS = Sql(
     f" WHERE s.run_id = :run AND NOT s.each AND j.state IN ({', '.join(str(int(s)) for s in sorted(SUCCESS))})"
 )
 
+_EDGES = Sql(
+    "SELECT d.name, u.name AS before FROM gm_edge e JOIN gm_stage d ON d.id = e.downstream_id"
+    " JOIN gm_stage u ON u.id = e.upstream_id WHERE d.run_id = :run ORDER BY d.position, u.position"
+)
+
+
+def order(tx: Tx, number: int) -> dict[str, tuple[str, ...]]:
+    """After which stages each stage of a run comes."""
+    found: dict[str, tuple[str, ...]] = {}
+    for row in tx.all(_EDGES, run=number):
+        found[row.name] = (*found.get(row.name, ()), row.before)
+    return found
+
 
 def run(tx: Tx, number: int) -> Run:
     found = runs(tx, {"r.id = :id": {"id": number}}, 1)

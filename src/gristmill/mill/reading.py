@@ -61,6 +61,10 @@ class Reading(Base):
         with self.ledger.reading() as tx:
             return read.run(tx, checked_id(run, "run"))
 
+    def stage_order(self, run: int) -> dict[str, tuple[str, ...]]:
+        """After which stages each stage of a run comes; those that begin it are left out."""
+        return self._read(read.order, checked_id(run, "run"))
+
     def runs(
         self,
         *,

@@ -1,0 +1,148 @@
+"""Charts as SVG in the page: sizes are attributes and colours come from the style sheet, so no inline style is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from markupsafe import Markup
+
+from gristmill.model import Run, Stage
+from gristmill.progress import worked_since
+from gristmill.web import phrases
+from gristmill.wording import count, span
+
+_SHARES = (("completed", "good"), ("skipped", "off"), ("cancelled", "off"), ("failed", "bad"))
+
+
+def bar(stage: Stage) -> Markup:
+    """How much of a stage is done, and how it ended."""
+    total = max(stage.total, 1)
+    at, parts = 0.0, list[Markup]()
+    for name, tone in _SHARES:
+        share = 100 * getattr(stage, name) / total
+        if share:
+            parts.append(_rect(at, max(share, 0.6), tone, f"{count(getattr(stage, name))} {name}"))
+            at += share
+    said = f"{count(stage.done)} of {count(stage.total)} done"
+    return Markup('<svg class="bar" role="img" aria-label="{}">{}</svg>').format(said, Markup("").join(parts))
+
+
+def meter(share: float, tone: str, said: str) -> Markup:
+    """One share of a whole."""
+    width = 100 * min(max(share, 0.0), 1.0)
+    inner = _rect(0, width, tone, said) if width else ""
+    return Markup('<svg class="bar" role="img" aria-label="{}">{}</svg>').format(said, inner)
+
+
+def _rect(x: float, width: float, tone: str, said: str) -> Markup:
+    return Markup('<rect class="{}" x="{:.2f}%" y="0" width="{:.2f}%" height="100%"><title>{}</title></rect>').format(
+        tone, x, min(width, 100 - x), said
+    )
+
+
+# ---- what was done, by time
+
+
+@dataclass(frozen=True)
+class Column:
+    """An interval of time, and what ended in it."""
+
+    at: datetime
+    good: int
+    bad: int
+
+    @property
+    def total(self) -> int:
+        return self.good + self.bad
+
+
+def throughput(columns: Sequence[Column]) -> Markup:
+    """Stacked columns; the newest is at the right."""
+    top = nice(max((column.total for column in columns), default=0))
+    width = 100 / max(len(columns), 1)
+    drawn = Markup("").join(_column(column, n * width, width, top) for n, column in enumerate(columns))
+    total, bad = sum(column.total for column in columns), sum(column.bad for column in columns)
+    said = f"{count(total)} jobs ended, {count(bad)} of them failed"
+    return Markup('<svg class="chart" role="img" aria-label="{}" preserveAspectRatio="none">{}</svg>').format(said, drawn)
+
+
+def _column(column: Column, x: float, width: float, top: int) -> Markup:
+    good, bad = 100 * column.good / top, 100 * column.bad / top
+    gap = min(width * 0.2, 0.5)
+    said = f"{column.at.astimezone(UTC):%H:%M} UTC: {count(column.good)} ended well, {count(column.bad)} failed"
+    parts = [
+        Markup('<rect class="{}" x="{:.3f}%" y="{:.2f}%" width="{:.3f}%" height="{:.2f}%"/>').format(
+            tone, x + gap / 2, y, width - gap, height
+        )
+        for tone, y, height in (("good", 100 - good - bad, good), ("bad", 100 - bad, bad))
+        if height
+    ]
+    hover = Markup('<rect class="hover" x="{:.3f}%" y="0" width="{:.3f}%" height="100%"/>').format(x, width)
+    return Markup("<g><title>{}</title>{}{}</g>").format(said, hover, Markup("").join(parts))
+
+
+def spark(values: Sequence[int], said: str) -> Markup:
+    """A small line without axes."""
+    top = max(*values, 1) if values else 1
+    step = 100 / max(len(values) - 1, 1)
+    points = " ".join(f"{n * step:.1f},{29 - 27 * value / top:.1f}" for n, value in enumerate(values))
+    return Markup(
+        '<svg class="spark" role="img" aria-label="{}" viewBox="0 0 100 30" preserveAspectRatio="none">'
+        '<polygon points="0,30 {} 100,30"/><polyline points="{}"/></svg>'
+    ).format(said, points, points)
+
+
+def nice(most: int) -> int:
+    """The round number that an axis ends with."""
+    if most <= 5:
+        return 5
+    size = int(10 ** (len(str(most)) - 1))
+    return next(n * size // 10 for n in (10, 15, 20, 30, 40, 50, 60, 80, 100) if n * size // 10 >= most)
+
+
+# ---- when the stages of a run were worked on
+
+
+@dataclass(frozen=True)
+class Span:
+    stage: Stage
+    drawn: Markup
+    took: str
+
+
+def timeline(run: Run) -> tuple[list[Span], str]:
+    """A line for each stage, and how long the whole is."""
+    begin, end = run.began_at or run.created_at, run.finished_at or datetime.now(UTC)
+    if begin is None:
+        return [], ""
+    times = [(stage, worked_since(run, stage), stage.closed_at or end) for stage in run.stages]
+    first = min([begin, *(start for _, start, _ in times if start)])
+    whole = max(end - first, timedelta(microseconds=1))
+    return [_span(stage, start, stop, first, whole) for stage, start, stop in times], span(whole.total_seconds())
+
+
+def _span(stage: Stage, start: datetime | None, stop: datetime, first: datetime, whole: timedelta) -> Span:
+    if start is None or stage.taken_from is not None:
+        return Span(stage, Markup('<svg class="bar line"></svg>'), "")
+    x = 100 * (start - first) / whole
+    width = max(100 * (stop - start) / whole, 0.8)
+    x = min(x, 100 - width)
+    tone = "busy" if stage.closed_at is None else phrases.tone(stage.outcome or "completed")
+    took = span((stop - start).total_seconds())
+    said = f"{stage.name}: began {span((start - first).total_seconds())} after the start, took {took}"
+    svg = Markup('<svg class="bar line" role="img" aria-label="{}">{}</svg>').format(said, _rect(x, width, tone, said))
+    return Span(stage, svg, took)
+
+
+def columns(found: Iterable[tuple[datetime, int, int]], minutes: int, now: datetime) -> list[Column]:
+    """A column for each minute up to now, also for those in which nothing ended."""
+    known = {_minute(at): (good, bad) for at, good, bad in found}
+    last = _minute(now)
+    moments = [last - timedelta(minutes=back) for back in range(minutes - 1, -1, -1)]
+    return [Column(at, *known.get(at, (0, 0))) for at in moments]
+
+
+def _minute(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(second=0, microsecond=0)

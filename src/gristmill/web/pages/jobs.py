@@ -1,0 +1,164 @@
+"""Jobs: search, act on all that match, and one of them with its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import orjson
+from starlette.responses import RedirectResponse, Response
+
+from gristmill.api.access import Role
+from gristmill.errors import Invalid, Refused
+from gristmill.mill import Mill
+from gristmill.model import Bulk, Job
+from gristmill.web import search
+from gristmill.web.asking import Question, confirmed
+from gristmill.web.pages.runs import effect
+from gristmill.web.phrases import part, words
+from gristmill.web.routing import Pages
+from gristmill.web.view import View
+
+pages = Pages()
+_PAGE = 50
+_PARTS = 20
+
+
+class Action(NamedTuple):
+    """Something that is done to many jobs."""
+
+    verb: Callable[..., Callable[..., Bulk]]
+    label: str
+    question: str
+    role: Role = Role.operator
+    grave: bool = False
+
+
+def _unarchive(mill: Mill) -> Callable[..., Bulk]:
+    return partial(mill.archive_jobs, undo=True)
+
+
+ACTIONS = {
+    "retry": Action(lambda mill: mill.retry_jobs, "Retry", "Queue these failed jobs again?"),
+    "run_now": Action(lambda mill: mill.run_jobs_now, "Run now", "Let these jobs run now, and not later?"),
+    "cancel": Action(lambda mill: mill.cancel_jobs, "Cancel", "Cancel these jobs?", grave=True),
+    "archive": Action(lambda mill: mill.archive_jobs, "Archive", "Leave these jobs out of lists?"),
+    "unarchive": Action(_unarchive, "List again", "List these jobs again?"),
+    "delete": Action(lambda mill: mill.delete_jobs, "Delete", "Delete these jobs for good?", Role.admin, True),
+}
+
+
+@pages.get("/jobs")
+def jobs(view: View) -> Response:
+    asked, wrong = view.asked("q"), ""
+    if asked.isdecimal() and len(asked) < 19:
+        return RedirectResponse(f"{view.base}/jobs/{int(asked)}", 303)
+    found: list[Job] = []
+    try:
+        found = view.mill.jobs(**search.jobs(asked), limit=_PAGE + 1, after=view.after())
+    except Invalid as error:
+        wrong = str(error)
+    return view.page(
+        "jobs.html",
+        title="Jobs",
+        q=asked,
+        wrong=wrong,
+        jobs=found[:_PAGE],
+        more=len(found) > _PAGE,
+        actions=[(name, action) for name, action in ACTIONS.items() if view.may(action.role.name)],
+        qualifiers=search.JOBS,
+    )
+
+
+@pages.post("/jobs/many")
+def many(view: View) -> Response:
+    """All that match the search, or those that were marked."""
+    asked, name = view.one("q"), view.one("action")
+    if name not in ACTIONS:
+        raise Invalid(f"there is no action {name!r} on jobs")
+    action = ACTIONS[name]
+    view.admit(action.role)
+    marked = [int(number) for number in view.form.get("id", ()) if number.isdecimal()]
+    whole = view.one("all") == "1"
+    chosen: dict[str, Any] = search.jobs(asked) if whole or not marked else {"ids": marked}
+    if not chosen:
+        raise Refused("say which: mark some jobs, or search for some; an action on all jobs that there are needs a search")
+    if name == "unarchive":
+        chosen.pop("archived", None)
+    question = Question(
+        action.question,
+        action.label,
+        "/jobs/many",
+        f"/jobs?q={part(asked)}" if asked else "/jobs",
+        grave=action.grave,
+        reason=name == "cancel",
+        hidden={"q": [asked], "action": [name], "all": ["1" if whole else ""], "id": [] if whole else [*map(str, marked)]},
+    )
+    act = partial(action.verb(view.mill), **chosen, by=view.by)
+    if name == "cancel":
+        act = partial(act, reason=view.one("reason") or None)
+    return confirmed(view, question, lambda rehearsal: effect(act(dry_run=rehearsal), rehearsal))
+
+
+@pages.get("/jobs/{number:int}")
+def job(view: View, number: int) -> Response:
+    found = view.mill.job(number)
+    return view.page(
+        "job.html",
+        title=f"Job {number}",
+        job=found,
+        why=None if found.finished_at else view.mill.why(job=number),
+        attempts=view.mill.attempts(number),
+        partjobs=view.mill.jobs(part_of=number, limit=_PARTS) if found.parts else [],
+        item=None if found.part_of is None else view.mill.job(found.part_of),
+        backend=view.mill.backend_job_id(number),
+        phases=_failed_items(found.progress),
+        waits=found.state == "queued",
+    )
+
+
+def _failed_items(progress: Any) -> list[tuple[str, dict[str, str]]]:
+    phases = progress.get("phases", {}) if isinstance(progress, dict) else {}
+    return [(name, phase["failed"]) for name, phase in phases.items() if phase.get("failed")]
+
+
+@pages.get("/jobs/{number:int}/peek")
+def peek(view: View, number: int) -> Response:
+    """The last attempt, and why it waits: from a list, without leaving it."""
+    found = view.mill.job(number)
+    why = view.mill.why(job=number)
+    attempts = {number: view.mill.attempts(number)[:1]}
+    return view.page("peek.html", why=why, failed=[found], attempts=attempts, path=f"/jobs/{number}", run=None)
+
+
+@pages.post("/jobs/{number:int}/retry")
+def retry(view: View, number: int) -> Response:
+    found = view.mill.retry_job(number, by=view.by)
+    return view.done(f"/jobs/{number}", f"job {number} is {words(found.state)}")
+
+
+@pages.post("/jobs/{number:int}/cancel")
+def cancel(view: View, number: int) -> Response:
+    found = view.mill.cancel_job(number, reason=view.one("reason") or None, by=view.by)
+    said = words(found.state) if found.finished_at else "told to stop"
+    return view.done(f"/jobs/{number}", f"job {number} is {said}")
+
+
+@pages.post("/jobs/{number:int}/archive")
+def archive(view: View, number: int) -> Response:
+    undo = view.one("undo") == "1"
+    done = view.mill.archive_jobs(ids=[number], undo=undo, by=view.by)
+    if done.refusal:
+        raise Refused(done.refusal)
+    return view.done(f"/jobs/{number}", f"job {number} is {'listed again' if undo else 'archived'}")
+
+
+@pages.post("/jobs/{number:int}/edit")
+def edit(view: View, number: int) -> Response:
+    try:
+        args = orjson.loads(view.one("args"))
+    except orjson.JSONDecodeError as error:
+        raise Invalid(f"the arguments are not JSON: {error}") from None
+    view.mill.edit_job(number, args, by=view.by)
+    return view.done(f"/jobs/{number}", f"job {number} has other arguments")

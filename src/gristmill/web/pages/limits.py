@@ -1,0 +1,38 @@
+"""Limits: how many at once, how many per second, and circuits."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from gristmill.api.access import Role
+from gristmill.web.pages.queues import number
+from gristmill.web.routing import Pages
+from gristmill.web.view import View
+
+pages = Pages()
+
+
+@pages.get("/limits")
+def limits(view: View) -> Response:
+    return view.page("limits.html", title="Limits", limits=view.mill.limits(most=200))
+
+
+@pages.post("/limits/close")
+def close(view: View) -> Response:
+    name, key = view.one("name"), view.one("key")
+    view.mill.close_circuit(name, key, by=view.by)
+    return view.done("/limits", f"the circuit of {name} {key} is closed: its jobs go on")
+
+
+@pages.post("/limits/set", Role.admin)
+def set_limit(view: View) -> Response:
+    name, key = view.one("name"), view.one("key")
+    if view.one("default") == "1":
+        view.mill.set_limit(name, key, numbers=None, by=view.by)
+        return view.done("/limits", f"limit {name} {key} is as the application says".replace("  ", " "))
+    numbers = {
+        "at_once": number(view.one("at_once"), int, "at once"),
+        "per_second": number(view.one("per_second"), float, "per second"),
+    }
+    view.mill.set_limit(name, key, numbers=numbers, by=view.by)
+    return view.done("/limits", f"limit {name} {key} is set".replace("  ", " "))

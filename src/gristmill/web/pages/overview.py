@@ -1,0 +1,68 @@
+"""The overview: is everything all right? Then queues, what runs now, why things failed, workers, what was done."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from starlette.responses import Response
+
+from gristmill.model import Job, Signature
+from gristmill.web import verdict
+from gristmill.web.charts import Column, columns, nice
+from gristmill.web.history import minutes
+from gristmill.web.routing import Pages
+from gristmill.web.verdict import Seen
+from gristmill.web.view import View
+
+pages = Pages()
+_MOMENT = 0.8  # seconds: those who watch see a change within two
+_WHILE = 5.0  # for what takes longer to count
+_SHOWN = 8
+_MINUTES = 60
+
+
+def look(view: View) -> Seen:
+    mill, recent = view.mill, view.site.recent
+    status = recent.get("status", _MOMENT, mill.status)
+    return Seen(
+        status,
+        recent.get("errors", _WHILE if status.runs else _MOMENT, lambda: _errors(view)),
+        recent.get("limits", _WHILE, mill.limits),
+        recent.get("schedules", _WHILE, mill.schedules),
+    )
+
+
+def _errors(view: View) -> list[Signature]:
+    return view.mill.errors(since=datetime.now(UTC) - timedelta(days=1), limit=50)
+
+
+@pages.get("/")
+def overview(view: View) -> Response:
+    seen = look(view)
+    found = verdict.concerns(seen)
+    queues = {queue.name: queue for queue in seen.status.queues}
+    active = sorted(seen.status.active, key=lambda run: (run.state == "waiting", run.state == "queued", -run.id))
+    done = _done(view)
+    return view.page(
+        "overview.html",
+        title="Overview",
+        seen=seen,
+        concerns=found,
+        well=verdict.all_well(seen.status),
+        active=active[:_SHOWN],
+        blocked={run.id: verdict.blocked(run, queues) for run in active[:_SHOWN]},
+        busy=sorted(seen.status.queues, key=lambda q: (-q.paused, -q.ready - q.limited - q.in_progress, q.name))[:_SHOWN],
+        running=view.site.recent.get("running", _MOMENT, lambda: _running(view)),
+        shown=_SHOWN,
+        done=done,
+        top=nice(max((column.total for column in done or ()), default=0)),
+    )
+
+
+def _running(view: View) -> list[Job]:
+    return view.mill.jobs(state="in_progress", limit=_SHOWN)
+
+
+def _done(view: View) -> list[Column] | None:
+    found = view.site.recent.get("minutes", _WHILE, lambda: minutes(view.mill, _MINUTES))
+    return None if found is None else columns(found, _MINUTES, datetime.now(UTC))

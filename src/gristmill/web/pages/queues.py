@@ -1,0 +1,87 @@
+"""Queues: what is in them; pause, resume, set, purge."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from starlette.responses import Response
+
+from gristmill.api.access import Role
+from gristmill.errors import Invalid, NotFound, did_you_mean
+from gristmill.model import Queue
+from gristmill.web.asking import Question, confirmed
+from gristmill.web.pages.runs import effect
+from gristmill.web.phrases import part
+from gristmill.web.routing import Pages
+from gristmill.web.view import View
+
+pages = Pages()
+_MOMENT = 0.8
+
+
+@pages.get("/queues")
+def queues(view: View) -> Response:
+    found = view.site.recent.get("queues", _MOMENT, view.mill.queues)
+    return view.page("queues.html", title="Queues", queues=found)
+
+
+@pages.get("/queues/{name}")
+def queue(view: View, name: str) -> Response:
+    found = _found(view, name)
+    running = view.mill.jobs(queue=name, state="in_progress", limit=10)
+    waiting = view.mill.jobs(queue=name, state="queued", limit=10)
+    return view.page("queue.html", title=f"Queue {name}", queue=found, running=running, waiting=waiting)
+
+
+def _found(view: View, name: str) -> Queue:
+    known = {queue.name: queue for queue in view.mill.queues()}
+    if name not in known:
+        raise NotFound(f"there is no queue {name!r}{did_you_mean(name, known)}")
+    return known[name]
+
+
+@pages.post("/queues/{name}/pause")
+def pause(view: View, name: str) -> Response:
+    view.mill.pause(name, by=view.by)
+    return view.done(_back(view, name), f"queue {name} is paused: nothing of it starts until it is resumed")
+
+
+@pages.post("/queues/{name}/resume")
+def resume(view: View, name: str) -> Response:
+    view.mill.resume(name, by=view.by)
+    return view.done(_back(view, name), f"queue {name} goes on")
+
+
+@pages.post("/queues/{name}/set", Role.admin)
+def set_queue(view: View, name: str) -> Response:
+    _found(view, name)
+    weight = number(view.one("weight"), float, "weight")
+    limits: dict[str, Any] = {
+        "at_once": number(view.one("at_once"), int, "at once"),
+        "per_second": number(view.one("per_second"), float, "per second"),
+    }
+    view.mill.set_queue(name, weight=weight, limits=limits, by=view.by)
+    return view.done(f"/queues/{part(name)}", f"queue {name} is set")
+
+
+@pages.post("/queues/{name}/purge", Role.admin)
+def purge(view: View, name: str) -> Response:
+    where = f"/queues/{part(name)}"
+    act = partial(view.mill.purge_queue, name, by=view.by, reason=view.one("reason") or None)
+    question = Question(f"Cancel all that waits in queue {name}?", "Purge", f"{where}/purge", where, True, True)
+    return confirmed(view, question, lambda rehearsal: effect(act(dry_run=rehearsal), rehearsal))
+
+
+def _back(view: View, name: str) -> str:
+    return f"/queues/{part(name)}" if view.one("from") == "queue" else "/queues"
+
+
+def number(text: str, kind: Any, what: str) -> Any:
+    """A number, or None where nothing was written."""
+    if not text:
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        raise Invalid(f"{what} is a number, not {text[:60]!r}") from None

@@ -1,0 +1,149 @@
+"""Runs: the list, and one of them with its stages, its times, what failed, and why it waits."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from starlette.responses import Response
+
+from gristmill.api.access import Role
+from gristmill.errors import Invalid, Refused
+from gristmill.model import Bulk, RetriedRun, Run
+from gristmill.progress import Pace
+from gristmill.web import charts, search
+from gristmill.web.asking import Effect, Question, confirmed
+from gristmill.web.phrases import counts, part
+from gristmill.web.routing import Pages
+from gristmill.web.view import View
+from gristmill.wording import plural, span
+
+pages = Pages()
+_PAGE = 50
+_FAILED = 20  # failed items that the page of a run names
+
+
+@pages.get("/runs")
+def runs(view: View) -> Response:
+    asked, wrong = view.asked("q"), ""
+    found: list[Run] = []
+    try:
+        found = view.mill.runs(**search.runs(asked), limit=_PAGE + 1, after=view.after())
+    except Invalid as error:
+        wrong = str(error)
+    more = len(found) > _PAGE
+    return view.page("runs.html", title="Runs", q=asked, wrong=wrong, runs=found[:_PAGE], more=more, qualifiers=search.RUNS)
+
+
+@pages.get("/runs/{number:int}")
+def run(view: View, number: int) -> Response:
+    found = view.mill.run(number)
+    pace = view.site.paces.of(found)
+    lines, whole = charts.timeline(found)
+    subject = view.mill.subject(found.pipeline, found.subject)
+    failed = view.mill.jobs(run=number, state="failed", parts=False, limit=_FAILED)
+    partly = view.mill.jobs(run=number, state="completed_with_errors", parts=False, limit=_FAILED)
+    return view.page(
+        "run.html",
+        title=f"Run {number}",
+        run=found,
+        subject=subject,
+        why=None if found.terminal else view.mill.why(run=number),
+        order=view.mill.stage_order(number),
+        left=_left(found, pace),
+        eta=_eta(found, pace),
+        lines=lines,
+        whole=whole,
+        failed=failed,
+        failures=sum(stage.failed for stage in found.stages),
+        partly=partly,
+        recoveries=view.mill.recoveries(run=number),
+    )
+
+
+def _left(run: Run, pace: Pace) -> dict[str, str]:
+    """What is said about the stages that are at work: how fast they go, and how long that takes."""
+    said: dict[str, str] = {}
+    for stage in run.stages:
+        left = pace.left(run, stage)
+        if left is not None and left >= 1:
+            said[stage.name] = f"{span(left)} left"
+    return said
+
+
+def _eta(run: Run, pace: Pace) -> str | None:
+    """The stage that takes longest tells how long it goes on at least."""
+    left = [seconds for stage in run.stages if (seconds := pace.left(run, stage)) is not None]
+    return span(max(left)) if left and max(left) >= 1 else None
+
+
+@pages.get("/runs/{number:int}/peek")
+def peek(view: View, number: int) -> Response:
+    failed = view.mill.jobs(run=number, state="failed", parts=False, limit=3)
+    attempts = {job.id: view.mill.attempts(job.id)[:1] for job in failed[:1]}
+    why = view.mill.why(run=number)
+    return view.page("peek.html", why=why, failed=failed, attempts=attempts, path=f"/runs/{number}", run=number)
+
+
+@pages.post("/runs/{number:int}/cancel")
+def cancel(view: View, number: int) -> Response:
+    def act(rehearsal: bool) -> Effect:
+        found = view.mill.cancel_run(number, reason=view.one("reason") or None, by=view.by, dry_run=rehearsal)
+        left = sum(stage.total - stage.done + stage.parts_left for stage in found.stages)
+        said = f"run {number} is {'stopping' if not found.terminal else found.state}"
+        return Effect(max(left, 1), f"the run stops, and {plural(left, 'unfinished job')} with it" if rehearsal else said)
+
+    question = Question(f"Stop run {number}?", "Stop the run", f"/runs/{number}/cancel", f"/runs/{number}", True, True)
+    return confirmed(view, question, act)
+
+
+@pages.post("/runs/{number:int}/retry")
+def retry(view: View, number: int) -> Response:
+    """What failed, or (with `stage`) all of one stage."""
+    stage = view.one("stage") or None
+    act = partial(view.mill.retry_run, number, stage=stage, by=view.by)
+    what = f"all of stage {stage}" if stage else "what failed"
+    hidden = {"stage": [stage]} if stage else {}
+    question = Question(
+        f"Run {what} of run {number} again?", "Run it again", f"/runs/{number}/retry", f"/runs/{number}", hidden=hidden
+    )
+    return confirmed(view, question, lambda rehearsal: _retried(act(dry_run=rehearsal), rehearsal))
+
+
+def _retried(done: RetriedRun, rehearsal: bool) -> Effect:
+    items = [f"{stage}: {counts(states)}" for stage, states in done.items.items()]
+    after = [f"after that: {', '.join(done.after)}"] if done.after else []
+    return Effect(done.queued, f"{plural(done.queued, 'item')} {_will(done.queued, rehearsal)} queued again", items + after)
+
+
+def _will(number: int, rehearsal: bool) -> str:
+    return "would be" if rehearsal else "is" if number == 1 else "are"
+
+
+@pages.post("/runs/many")
+def many(view: View) -> Response:
+    """All that match the search, or those that were marked."""
+    asked, action = view.one("q"), view.one("action")
+    which = {"ids": [int(n) for n in view.form.get("id", ()) if n.isdecimal()]}
+    chosen = which if which["ids"] and view.one("all") != "1" else search.runs(asked)
+    if not chosen:
+        raise Refused("say which: mark some runs, or search for some")
+    if action not in ("cancel", "delete"):
+        raise Invalid(f"there is no action {action!r} on runs")
+    if action == "delete":
+        view.admit(Role.admin)
+    verb = {"cancel": view.mill.cancel_runs, "delete": view.mill.delete_runs}[action]
+    question = Question(
+        {"cancel": "Stop these runs?", "delete": "Delete these runs for good, with their jobs?"}[action],
+        {"cancel": "Stop them", "delete": "Delete them"}[action],
+        "/runs/many",
+        f"/runs?q={part(asked)}" if asked else "/runs",
+        grave=True,
+        hidden={"q": [asked], "action": [action], "all": [view.one("all")], "id": view.form.get("id", [])},
+    )
+    return confirmed(view, question, lambda rehearsal: effect(verb(**chosen, by=view.by, dry_run=rehearsal), rehearsal))
+
+
+def effect(done: Bulk, rehearsal: bool) -> Effect:
+    said = counts(done.counts) or "nothing"
+    left = [f"{done.left:,} stay as they are: {done.refusal}"] if done.left else []
+    return Effect(done.total, f"{said}" if rehearsal else f"done: {said}", left)

@@ -1,0 +1,145 @@
+"""Subjects: how fresh they are, what they do now, and why not."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from starlette.responses import Response
+
+from gristmill.api.access import Role
+from gristmill.errors import GristmillError, Invalid, NotFound
+from gristmill.model import Subject
+from gristmill.web import search
+from gristmill.web.asking import Effect, Question, confirmed
+from gristmill.web.routing import Pages
+from gristmill.web.view import View
+
+pages = Pages()
+_PAGE = 50
+_RUNS = 10  # that the page of a subject shows
+
+
+@pages.get("/subjects")
+def subjects(view: View) -> Response:
+    asked, wrong = view.asked("q"), ""
+    found: list[Subject] = []
+    try:
+        found = _found(view, search.subjects(asked))
+    except Invalid as error:
+        wrong = str(error)
+    more = len(found) > _PAGE
+    return view.page(
+        "subjects.html",
+        title="Subjects",
+        q=asked,
+        wrong=wrong,
+        subjects=found[:_PAGE],
+        more=more,
+        qualifiers=search.SUBJECTS,
+    )
+
+
+def _found(view: View, which: dict[str, Any]) -> list[Subject]:
+    name = which.pop("name", None)
+    if name is None:
+        return view.mill.subjects(**which, limit=_PAGE + 1, after=view.after())
+    pipeline = which.get("pipeline")
+    pipelines = [pipeline] if pipeline else _pipelines(view)
+    found = [one for flow in pipelines if (one := _named(view, flow, name)) is not None]
+    return [one for one in found if which.get("state") in (None, one.state)]
+
+
+def _pipelines(view: View) -> list[str]:
+    """Those of the application, and those that are at work."""
+    known = {*view.mill.registry.pipelines, *(run.pipeline for run in view.mill.runs(limit=200))}
+    return sorted(known)
+
+
+def _named(view: View, pipeline: str, name: str) -> Subject | None:
+    try:
+        return view.mill.subject(pipeline, name)
+    except NotFound:
+        return None
+
+
+def by_number(view: View, number: int) -> Subject:
+    found = view.mill.subjects(after=number - 1, limit=1)
+    if not found or found[0].id != number:
+        raise NotFound(f"there is no subject {number}")
+    return found[0]
+
+
+@pages.get("/subjects/{number:int}")
+def subject(view: View, number: int) -> Response:
+    found = by_number(view, number)
+    which: dict[str, Any] = {"pipeline": found.pipeline, "subject": found.name}
+    runs = view.mill.runs(**which, limit=_RUNS)
+    return view.page(
+        "subject.html",
+        title=f"{found.pipeline} {found.name}",
+        subject=found,
+        runs=runs,
+        shown=_RUNS,
+        why=view.mill.why(**which),
+        failed=view.mill.jobs(run=runs[0].id, state="failed", parts=False, limit=5) if runs else [],
+        recoveries=view.mill.recoveries(**which)[:5],
+        startable=found.pipeline in view.mill.registry.pipelines,
+    )
+
+
+@pages.get("/subjects/{number:int}/peek")
+def peek(view: View, number: int) -> Response:
+    """Why it stands still, and what failed: from the list, without leaving it."""
+    found = by_number(view, number)
+    run = found.active_run or found.last_run
+    failed = view.mill.jobs(run=run, state="failed", parts=False, limit=3) if run else []
+    attempts = {job.id: view.mill.attempts(job.id)[:1] for job in failed[:1]}
+    why = view.mill.why(pipeline=found.pipeline, subject=found.name)
+    return view.page("peek.html", why=why, failed=failed, attempts=attempts, path=f"/subjects/{number}", run=run)
+
+
+@pages.post("/subjects/{number:int}/start")
+def start(view: View, number: int) -> Response:
+    found = by_number(view, number)
+    priority = view.one("priority") or "normal"
+    run = view.mill.start(found.pipeline, found.name, priority=priority, if_active=view.one("if_active") or "join")
+    said = f"run {run.id} is {run.state.replace('_', ' ')}" if run.created else f"run {run.id} was there already"
+    return view.done(f"/runs/{run.id}", said)
+
+
+@pages.post("/subjects/{number:int}/purge", Role.admin)
+def purge(view: View, number: int) -> Response:
+    found = by_number(view, number)
+    act = partial(view.mill.purge_subject, found.pipeline, found.name, by=view.by, reason=view.one("reason") or None)
+
+    def purged(rehearsal: bool) -> Effect:
+        done = act(dry_run=rehearsal)
+        jobs, runs = done.counts.get("cancelled", 0), done.counts.get("stopped", 0)
+        return Effect(done.total, f"{runs} of its runs stopped, {jobs} of its jobs cancelled")
+
+    question = Question(
+        f"Purge {found.pipeline} {found.name}", "Purge", f"/subjects/{number}/purge", f"/subjects/{number}", True, True
+    )
+    return confirmed(view, question, purged)
+
+
+@pages.post("/subjects/{number:int}/set")
+def set_subject(view: View, number: int) -> Response:
+    found = by_number(view, number)
+    text = view.one("interval")
+    gap = search.seconds(text) if text else 0.0
+    labels = dict(_label(line) for line in view.one("labels").splitlines() if line.strip())
+    gone = {key: None for key in found.labels if key not in labels}
+    try:
+        view.mill.set_subject(found.pipeline, found.name, interval=gap, labels={**labels, **gone}, by=view.by)
+    except GristmillError as error:
+        raise Invalid(str(error)) from None
+    return view.done(f"/subjects/{number}", f"{found.name} is set")
+
+
+def _label(line: str) -> tuple[str, str]:
+    key, equals, value = line.partition("=")
+    if not equals:
+        raise Invalid(f"labels are lines of key=value, not {line.strip()!r}")
+    return key.strip(), value.strip()

@@ -1,0 +1,179 @@
+"""Values as the pages write them. Words come from `gristmill.wording`, so that they are those of the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from gristmill import progress, wording
+from gristmill.model import AuditEntry, Job, LimitState, ScheduleEntry, Worker
+from gristmill.web.search import written
+
+_SHAPES = {  # what a state looks like without colour; the same names are in the templates' icons
+    "completed": "done",
+    "completed_with_errors": "partly",
+    "failed": "failed",
+    "cancelled": "stopped",
+    "skipped": "skipped",
+    "in_progress": "running",
+    "open": "running",
+    "sealed": "running",
+    "queued": "queued",
+    "waiting": "waiting",
+    "paused": "paused",
+    "off": "paused",
+    "broken": "failed",
+    "lost": "failed",
+    "silent": "failed",
+    "stopped": "stopped",
+    "active": "done",
+    "on": "done",
+    "closed": "done",
+    "half-open": "partly",
+    "started": "done",
+    "retrying": "waiting",
+    "delayed": "waiting",
+    "limited": "waiting",
+    "for parts": "waiting",
+    "new": "queued",
+}
+_TONES = {
+    "done": "good",
+    "partly": "warn",
+    "failed": "bad",
+    "stopped": "off",
+    "skipped": "off",
+    "running": "busy",
+    "queued": "plain",
+    "waiting": "plain",
+    "paused": "warn",
+}
+
+
+def shape(state: str) -> str:
+    return _SHAPES.get(state, "queued")
+
+
+def tone(state: str) -> str:
+    return _TONES[shape(state)]
+
+
+def words(state: str) -> str:
+    return state.replace("_", " ")
+
+
+def when(at: datetime | None, otherwise: str = "–") -> Markup:
+    """How long ago, with the moment itself for those who point at it."""
+    if at is None:
+        return Markup('<span class="none">{}</span>').format(otherwise)
+    exact = at.astimezone(UTC)
+    stamp = f"{exact:%Y-%m-%dT%H:%M:%SZ}"
+    shown = f"{exact:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(stamp, shown, wording.age(at))
+
+
+def took(start: datetime | None, end: datetime | None) -> str:
+    """Until its end, or until now."""
+    return wording.between(start, end or datetime.now(UTC)) if start else "–"
+
+
+def pretty(value: Any) -> str:
+    """A value as JSON, to be read."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def printable(text: str | None) -> str:
+    """Text of several lines, in which what would steer a terminal is shown."""
+    return "\n".join(wording.clean(line) for line in (text or "").rstrip("\n").split("\n"))
+
+
+def part(text: str) -> str:
+    """A name as a part of an address."""
+    return quote(text, safe="")
+
+
+def job_name(job: Job) -> str:
+    return job.key or job.unique or job.task
+
+
+def job_progress(job: Job) -> str:
+    """`12 of 40, reading page 12`."""
+    if not isinstance(job.progress, dict):
+        return ""
+    done, total, message = (job.progress.get(name) for name in ("done", "total", "message"))
+    amount = f"{done} of {total}" if done is not None and total is not None else "" if done is None else str(done)
+    return ", ".join(str(part) for part in (amount, message) if part)
+
+
+def starts(entry: ScheduleEntry) -> str:
+    spec = entry.spec
+    if spec.get("task"):
+        return f"task {spec['task']}"
+    return f"{spec.get('pipeline')} {spec['subject']}" if spec.get("subject") else f"stalest of {spec.get('pipeline')}"
+
+
+def audit_detail(entry: AuditEntry) -> str:
+    told = {**entry.detail, **entry.done}
+    said = {name: value for name, value in told.items() if name not in ("choice", "upto") and value not in (None, [], 0)}
+    return ", ".join(f"{name} {value}" for name, value in said.items())
+
+
+def circuit(limit: LimitState) -> str:
+    if limit.circuit is None:
+        return "none"
+    if limit.circuit == "open" and limit.open_until is not None:
+        return f"open, one is tried {wording.age(limit.open_until)}"
+    return f"{limit.circuit}, {limit.failures} of {limit.breaker} failures" if limit.key else limit.circuit
+
+
+def silent(worker: Worker) -> bool:
+    """Not heard of since its lease ended; another will notice."""
+    return worker.state == "active" and worker.lease_until is not None and worker.lease_until < datetime.now(UTC)
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"
+
+
+def query(**given: str | int | None) -> str:
+    """What finds these in the list of jobs: `state:failed key:"a b"`."""
+    return written({name: str(value) for name, value in given.items() if value is not None})
+
+
+def counts(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{wording.count(number)} {words(word)}" for word, number in found.items() if number)
+
+
+FILTERS: dict[str, Any] = {
+    "shape": shape,
+    "tone": tone,
+    "words": words,
+    "when": when,
+    "took": took,
+    "pretty": pretty,
+    "printable": printable,
+    "part": part,
+    "count": wording.count,
+    "plural": wording.plural,
+    "span": wording.span,
+    "first_line": wording.first_line,
+    "short": wording.short,
+    "assignments": wording.assignments,
+    "progress": progress.progress,
+    "others": progress.others,
+    "speed": progress.speed,
+    "job_name": job_name,
+    "job_progress": job_progress,
+    "starts": starts,
+    "audit_detail": audit_detail,
+    "circuit": circuit,
+    "silent": silent,
+    "number": number,
+    "counts": counts,
+    "between": wording.between,
+}

@@ -1,0 +1,116 @@
+"""What people write into the search box: `state:failed queue:ocr key:2024-*`, and plain words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gristmill.errors import Invalid, did_you_mean
+
+_WORD = re.compile(r'(?:(?P<name>[A-Za-z_]+):)?(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>\S+))')
+_NUMBERS = {"run", "part_of"}
+JOBS = ("state", "queue", "task", "key", "error", "run", "pipeline", "subject", "stage", "part_of", "is")
+RUNS = ("state", "pipeline", "subject")
+SUBJECTS = ("state", "pipeline", "label", "stale", "name")
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def words_of(text: str, known: tuple[str, ...]) -> tuple[dict[str, list[str]], list[str]]:
+    """What was said by name, and the words without one."""
+    named, plain = dict[str, list[str]](), list[str]()
+    for found in _WORD.finditer(text[:2000].replace("\0", "")):
+        value = re.sub(r"\\(.)", r"\1", found["quoted"]) if found["quoted"] is not None else found["plain"]
+        name = found["name"]
+        if name is None:
+            plain.append(value)
+        elif name in known:
+            named.setdefault(name, []).append(value)
+        else:
+            raise Invalid(f"there is no qualifier {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}")
+    return named, plain
+
+
+def jobs(text: str) -> dict[str, Any]:
+    """What the mill's functions on jobs take. A plain word is a part of a key."""
+    named, plain = words_of(text, JOBS)
+    found = _single(named, "state", "is")
+    if "state" in named:
+        found["state"] = states(named["state"])
+    for value in named.get("is", ()):
+        if value != "archived":
+            raise Invalid(f"is:{value} is not known; there is is:archived")
+        found["archived"] = True
+    if plain:
+        if "key" in found:
+            raise Invalid("plain words are looked for in keys, and there is key:… already; give one of both")
+        found["key"] = f"*{'*'.join(plain)}*"
+    return found
+
+
+def runs(text: str) -> dict[str, Any]:
+    """A plain word is a subject."""
+    named, plain = words_of(text, RUNS)
+    found = _single(named, "state")
+    if "state" in named:
+        found["state"] = states(named["state"])
+    if plain:
+        found["subject"] = " ".join(plain)
+    return found
+
+
+def subjects(text: str) -> dict[str, Any]:
+    """`name` and plain words name one; `label` may be there several times."""
+    named, plain = words_of(text, SUBJECTS)
+    found = _single(named, "state", "label", "stale", "name")
+    if "state" in named:
+        found["state"] = named["state"][-1]
+    if "label" in named:
+        found["label"] = named["label"]
+    if "stale" in named:
+        found["stale_for"] = seconds(named["stale"][-1])
+    if name := " ".join([*named.get("name", ()), *plain]):
+        found["name"] = name
+    return found
+
+
+def states(values: list[str]) -> list[str]:
+    return [state for value in values for state in value.split(",") if state]
+
+
+def seconds(text: str) -> float:
+    """`90m`, `2h`, `1d`."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise Invalid(f"{text!r} is no time; write 30m, 2h or 1d")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _single(named: Mapping[str, list[str]], *others: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, values in named.items():
+        if name in others:
+            continue
+        if len(values) > 1:
+            raise Invalid(f"{name}: is there twice; only state: may be")
+        found[name] = _number(name, values[0]) if name in _NUMBERS else values[0]
+    return found
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdecimal() or len(text) > 18:
+        raise Invalid(f"{name}: wants a number, not {text[:60]!r}")
+    return int(text)
+
+
+def written(named: Mapping[str, str]) -> str:
+    """The text that finds it."""
+    return " ".join(f"{name}:{_quoted(value)}" for name, value in named.items())
+
+
+def _quoted(value: str) -> str:
+    if value and not re.search(r'[\s"\\]', value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

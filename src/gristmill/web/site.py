@@ -1,0 +1,131 @@
+"""What all pages share: templates, the menu, what was looked at a moment ago, and how fast runs go."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
+from starlette.routing import BaseRoute
+
+from gristmill.mill import Mill
+from gristmill.model import Run
+from gristmill.progress import Pace
+from gristmill.settings import VERSION
+from gristmill.web import charts, graph, phrases
+
+STATIC = Path(__file__).parent / "static"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the menu."""
+
+    title: str
+    path: str
+    key: str = ""  #: `g` and then this goes there
+
+
+@dataclass(frozen=True)
+class Extra:
+    """Pages of an application: a line of the menu, the routes, and the folder of their templates, which extend
+    `base.html`."""
+
+    title: str
+    path: str
+    routes: Sequence[BaseRoute]
+    templates: Path | None = None
+
+
+MENU = (
+    Entry("Overview", "/", "o"),
+    Entry("Subjects", "/subjects", "s"),
+    Entry("Runs", "/runs", "r"),
+    Entry("Jobs", "/jobs", "j"),
+    Entry("Errors", "/errors", "e"),
+    Entry("Queues", "/queues", "q"),
+    Entry("Workers", "/workers", "w"),
+    Entry("Schedules", "/schedules", "c"),
+    Entry("Limits", "/limits", "l"),
+    Entry("Locks", "/locks", "k"),
+    Entry("Audit", "/audit", "a"),
+    Entry("Settings", "/settings", "t"),
+)
+
+
+@dataclass
+class Site:
+    mill: Mill
+    extras: Sequence[Extra] = ()
+    events: bool = False  #: the API tells what changes: pages need not look by themselves
+    recent: Recent = field(default_factory=lambda: Recent())
+    paces: Paces = field(default_factory=lambda: Paces())
+
+    def __post_init__(self) -> None:
+        folders = [FileSystemLoader(extra.templates) for extra in self.extras if extra.templates is not None]
+        loader = ChoiceLoader([PackageLoader("gristmill.web"), *folders])
+        self.templates = Environment(
+            loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        )
+        self.templates.filters.update(phrases.FILTERS)
+        self.templates.globals.update(charts=charts, graph=graph, static_url=static_url, version=VERSION)
+        for name, file in (("parts", "parts.html"), ("tables", "runtable.html")):  # macros, known everywhere
+            self.templates.globals[name] = self.templates.get_template(file).module
+        self.menu = [*MENU, *(Entry(extra.title, extra.path) for extra in self.extras)]
+
+
+class Recent:
+    """What was read a moment ago: many who watch the same page cost one look."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._turns: dict[str, threading.Lock] = {}
+        self._known: dict[str, tuple[float, Any]] = {}
+
+    def get(self, name: str, seconds: float, look: Callable[[], T]) -> T:
+        with self._lock:
+            turn = self._turns.setdefault(name, threading.Lock())
+        with turn:
+            at, value = self._known.get(name, (-seconds, None))
+            if time.monotonic() - at >= seconds:
+                value = look()
+                self._known[name] = (time.monotonic(), value)
+            found: T = value
+            return found
+
+    def forget(self) -> None:
+        """Somebody changed something, and wants to see it."""
+        self._known = {}
+
+
+class Paces:
+    """How fast the runs go that somebody looks at."""
+
+    _KEPT = 200  # runs
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._paces: dict[int, Pace] = {}
+
+    def of(self, run: Run) -> Pace:
+        with self._lock:
+            pace = self._paces.pop(run.id, None) or Pace()
+            self._paces[run.id] = pace
+            if len(self._paces) > self._KEPT:
+                del self._paces[next(iter(self._paces))]
+            pace.look([run], time.monotonic())
+            return pace
+
+
+@cache
+def static_url(name: str) -> str:
+    """With a mark of its content, so that browsers may keep it for ever."""
+    mark = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{name}?{mark}"

@@ -1,0 +1,166 @@
+// The dashboard's own script: light or dark, shortcuts, the drawer, marks in tables, and when to look again.
+"use strict";
+
+// ---- light or dark: before anything is painted
+
+const root = document.documentElement;
+const kept = { get: (name) => { try { return localStorage.getItem(name); } catch { return null; } },
+               set: (name, value) => { try { localStorage.setItem(name, value); } catch { /* private windows */ } } };
+if (kept.get("theme")) root.dataset.theme = kept.get("theme");
+
+function isDark() {
+  return root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function switchTheme() {
+  root.dataset.theme = isDark() ? "light" : "dark";
+  kept.set("theme", root.dataset.theme);
+}
+
+// ---- live: look again when something changed, not more often than that, and never while nobody sees it
+
+const live = { every: 1500, least: 700, at: 0, timer: 0, busy: false, failed: 0, source: null, silent: 0 };
+
+function refresh() {
+  const main = document.getElementById("live");
+  clearTimeout(live.timer);
+  if (!main || !main.hasAttribute("hx-get") || document.hidden || !window.htmx) return plan(live.every);
+  const wait = live.at + live.least - Date.now();
+  if (live.busy || wait > 0) return plan(Math.max(wait, 50));
+  if (selecting(main)) return plan(live.every);
+  live.busy = true;
+  live.at = Date.now();
+  window.htmx.trigger(main, "refresh");
+  plan(live.failed ? Math.min(1000 * 2 ** live.failed, 15000) : live.source ? 10000 : live.every);
+}
+
+function plan(ms) {
+  clearTimeout(live.timer);
+  live.timer = setTimeout(refresh, ms);
+}
+
+// Text that somebody is about to copy is not changed under their hands.
+function selecting(main) {
+  const chosen = getSelection();
+  return chosen && !chosen.isCollapsed && main.contains(chosen.anchorNode);
+}
+
+function mark(state, text) {
+  const shown = document.getElementById("live-mark");
+  if (!shown) return;
+  shown.dataset.state = state;
+  shown.querySelector(".text").textContent = text;
+}
+
+function finished(ok) {
+  live.busy = false;
+  live.failed = ok ? 0 : Math.min(live.failed + 1, 5);
+  mark(ok ? "on" : "off", ok ? "live" : "no answer");
+}
+
+function listen() {
+  if (!document.body.dataset.events || live.source || document.hidden) return;
+  const source = new EventSource(document.body.dataset.events);
+  source.onopen = () => { live.source = source; };
+  source.onerror = () => {
+    live.source = null;
+    if (source.readyState === EventSource.CLOSED) { source.close(); }  // there is no such stream here: we look by ourselves
+    plan(live.every);
+  };
+  for (const name of ["run", "jobs", "worker", "schedule", "audit", "reset", "message"]) {
+    source.addEventListener(name, () => plan(Math.max(live.at + live.least - Date.now(), 0)));
+  }
+  live.opened = source;
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    if (live.opened) live.opened.close();
+    live.source = live.opened = null;
+  } else {
+    listen();
+    refresh();
+  }
+});
+
+// ---- marks in tables
+
+function boxes() { return [...document.querySelectorAll('input[name="id"][form="bulk"]')]; }
+
+function countMarks() {
+  const shown = document.querySelector("[data-marked]");
+  if (!shown) return;
+  shown.dataset.first ??= shown.textContent;
+  const many = boxes().filter((box) => box.checked).length;
+  const all = document.querySelector('input[name="all"]');
+  shown.textContent = all && all.checked ? "All that match" : many ? `${many} marked` : shown.dataset.first;
+}
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-all]")) boxes().forEach((box) => { box.checked = event.target.checked; });
+  if (event.target.matches('[data-all], [form="bulk"], input[name="all"]')) countMarks();
+});
+
+// ---- shortcuts
+
+let begun = 0;  // when `g` was pressed
+
+function typing(target) { return target.closest("input, textarea, select, [contenteditable]"); }
+
+function rows() { return [...document.querySelectorAll("main tr[id], main ul.rows > li[id], main ul.list > li[id]")]; }
+
+function step(by) {
+  const all = rows();
+  if (!all.length) return;
+  const now = all.findIndex((row) => row.classList.contains("here"));
+  const next = all[Math.min(Math.max(now + by, 0), all.length - 1)];
+  all.forEach((row) => row.classList.toggle("here", row === next));
+  next.scrollIntoView({ block: "nearest" });
+  const link = next.querySelector("a[href]");
+  if (link) link.focus({ preventScroll: true });
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape") {
+    document.getElementById("drawer").close();
+    if (typing(event.target)) event.target.blur();
+    return;
+  }
+  if (typing(event.target)) return;
+  if (Date.now() - begun < 1500 && /^[a-z]$/.test(event.key)) {
+    begun = 0;
+    const entry = document.querySelector(`nav a[data-key="${event.key}"]`);
+    if (entry) { event.preventDefault(); entry.click(); }
+    return;
+  }
+  const does = {
+    "/": () => { const field = document.getElementById("search");
+                 if (field) { field.focus(); field.select(); } else location.href = `${document.body.dataset.base}/jobs#search`; },
+    g: () => { begun = Date.now(); },
+    j: () => step(1),
+    k: () => step(-1),
+    d: switchTheme,
+    "?": () => document.getElementById("shortcuts").showModal(),
+  }[event.key];
+  if (does) { event.preventDefault(); does(); }
+});
+
+// ---- the rest, once the page is there
+
+document.addEventListener("DOMContentLoaded", () => {
+  document.getElementById("theme").addEventListener("click", switchTheme);
+  document.getElementById("help").addEventListener("click", () => document.getElementById("shortcuts").showModal());
+  if (location.hash === "#search") document.getElementById("search")?.focus();
+  if (matchMedia("(max-width: 860px)").matches) document.querySelector("details.menu").open = false;
+  const drawer = document.getElementById("drawer");
+  document.body.addEventListener("htmx:after:swap", (event) => {
+    if (event.target.id === "drawer-content" && !drawer.open) drawer.show();
+    countMarks();
+  });
+  const isLive = (event) => event.detail?.ctx?.sourceElement?.id === "live";
+  document.body.addEventListener("htmx:after:request", (event) => { if (isLive(event)) finished(event.detail.ctx.response.status < 400); });
+  document.body.addEventListener("htmx:error", (event) => { if (isLive(event)) finished(false); });
+  listen();
+  plan(live.every);
+});

@@ -1,0 +1,168 @@
+"""Is everything all right? One sentence, and what is wrong, the worst first, each with where to look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from gristmill.model import LimitState, Queue, Run, ScheduleEntry, Signature, Status
+from gristmill.web.phrases import silent
+from gristmill.wording import age, count, plural
+
+_LATE = timedelta(minutes=2)  # that a schedule may be late: workers look every second
+_NAMED = 2  # things that a sentence names
+
+
+@dataclass(frozen=True)
+class Concern:
+    """Something that is wrong. `bad`: work stands still; else somebody should look at it some time."""
+
+    bad: bool
+    sentence: str
+    path: str
+    what: str  #: what the link says
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was looked at."""
+
+    status: Status
+    errors: Sequence[Signature]
+    limits: Sequence[LimitState]
+    schedules: Sequence[ScheduleEntry]
+
+
+def concerns(seen: Seen, now: datetime | None = None) -> list[Concern]:
+    now = now or datetime.now(UTC)
+    found = [
+        *_workers(seen.status),
+        *_queues(seen.status),
+        *_circuits(seen.limits),
+        *_schedules(seen.schedules, now),
+        *_errors(seen.errors),
+    ]
+    return sorted(found, key=lambda concern: not concern.bad)
+
+
+def all_well(status: Status) -> str:
+    """What is said if nothing is wrong."""
+    if not status.queues and not status.runs:
+        return "Nothing has been asked for yet."
+    running = sum(queue.in_progress for queue in status.queues)
+    waiting = sum(queue.ready for queue in status.queues)
+    if running or waiting:
+        jobs = f"{plural(running, 'job')} in progress, {count(waiting)} ready"
+        return f"Everything is all right: {jobs}, {plural(len(status.workers), 'worker')}."
+    return f"Everything is all right. Nothing is waiting; {plural(len(status.workers), 'worker')} ready."
+
+
+def waiting_in(queue: Queue) -> int:
+    return queue.ready + queue.limited
+
+
+def blocked(run: Run, queues: dict[str, Queue]) -> str | None:
+    """Why an active run cannot go on, as far as its queues tell: all that it could do waits in such a one."""
+    open_stages = [stage for stage in run.stages if stage.state in ("open", "sealed") and stage.done < stage.total]
+    reasons = [_closed(queues.get(stage.queue)) for stage in open_stages]
+    return reasons[0] if reasons and all(reasons) else None
+
+
+def _closed(queue: Queue | None) -> str | None:
+    if queue is None or queue.in_progress:
+        return None
+    if queue.paused:
+        return f"queue {queue.name} is paused"
+    return f"no worker serves queue {queue.name}" if not queue.workers else None
+
+
+def _workers(status: Status) -> Iterator[Concern]:
+    gone = [worker for worker in status.workers if silent(worker)]
+    if gone:
+        names = _names([f"worker {worker.id} on {worker.host}" for worker in gone])
+        yield Concern(True, f"{names} {_are(gone)} not heard of any more.", "/workers", "Look at the workers")
+    waiting = sum(waiting_in(queue) for queue in status.queues if not queue.paused)
+    if not status.workers and waiting:
+        jobs = f"{plural(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}"
+        yield Concern(True, f"No worker is running, and {jobs}.", "/workers", "Look at the workers")
+
+
+def _queues(status: Status) -> Iterator[Concern]:
+    unserved = [q for q in status.queues if q.ready and not q.workers and not q.paused] if status.workers else []
+    if unserved:
+        names, jobs = _names([queue.name for queue in unserved]), sum(queue.ready for queue in unserved)
+        yield Concern(True, f"No worker serves {_queue(unserved)} {names}: {_wait(jobs)}.", "/queues", "Look at the queues")
+    paused = [queue for queue in status.queues if queue.paused]
+    if paused:
+        jobs = sum(waiting_in(queue) for queue in paused)
+        names = _names([queue.name for queue in paused])
+        said = f"{_queue(paused, True)} {names} {_are(paused)} paused{f': {_wait(jobs)}' if jobs else ''}."
+        yield Concern(False, said, "/queues", "Look at the queues")
+
+
+def _circuits(limits: Sequence[LimitState]) -> Iterator[Concern]:
+    opened = [limit for limit in limits if limit.circuit == "open"]
+    if opened:
+        names = _names([f"{limit.name} {limit.key}".strip() for limit in opened])
+        jobs = sum(limit.waiting for limit in opened)
+        said = f"The circuit of {names} is open after failures{f': {_wait(jobs)}' if jobs else ''}."
+        yield Concern(jobs > 0, said, "/limits", "Look at the limits")
+
+
+def _schedules(schedules: Sequence[ScheduleEntry], now: datetime) -> Iterator[Concern]:
+    broken = [entry for entry in schedules if entry.state == "broken"]
+    if broken:
+        said = f"{_schedule(broken)} {_names([entry.name for entry in broken])} cannot be read by this code."
+        yield Concern(True, said, "/schedules", "Look at the schedules")
+    late = [entry for entry in schedules if entry.state == "on" and entry.next_at and entry.next_at < now - _LATE]
+    if late:
+        since = age(min(entry.next_at for entry in late if entry.next_at))
+        said = f"{_schedule(late)} {_names([entry.name for entry in late])} should have fired {since}."
+        yield Concern(True, said, "/schedules", "Look at the schedules")
+
+
+def _errors(errors: Sequence[Signature]) -> Iterator[Concern]:
+    """Those of the last day."""
+    failing = [signature for signature in errors if signature.failed]
+    if not failing:
+        return
+    jobs = sum(signature.failed for signature in failing)
+    if len(failing) == 1:
+        only = failing[0]
+        said = f"{plural(jobs, 'job')} failed within a day, all by one error: {only.error_class or 'unknown'}."
+        yield Concern(
+            False,
+            said.replace("1 job failed within a day, all by one", "1 job failed within a day, by an"),
+            f"/errors/{only.fingerprint}",
+            "Look at the error",
+        )
+    else:
+        said = f"{plural(jobs, 'job')} failed within a day; {plural(len(failing), 'cause')} explain them."
+        yield Concern(False, said, "/errors", "Look at the errors")
+
+
+# ---- words
+
+
+def _names(names: Sequence[str]) -> str:
+    if len(names) <= _NAMED:
+        return " and ".join(names)
+    return f"{', '.join(names[:_NAMED])} and {count(len(names) - _NAMED)} more"
+
+
+def _are(things: Sequence[object]) -> str:
+    return "is" if len(things) == 1 else "are"
+
+
+def _queue(queues: Sequence[Queue], begins: bool = False) -> str:
+    word = "queue" if len(queues) == 1 else "queues"
+    return word.capitalize() if begins else word
+
+
+def _schedule(entries: Sequence[ScheduleEntry]) -> str:
+    return "Schedule" if len(entries) == 1 else "Schedules"
+
+
+def _wait(jobs: int) -> str:
+    return f"{plural(jobs, 'job')} {'waits' if jobs == 1 else 'wait'}"

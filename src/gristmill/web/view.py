@@ -1,0 +1,148 @@
+"""One request for a page: who asks, what was sent, and how it is answered."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from gristmill.api.access import Caller, Role
+from gristmill.api.problems import Trouble
+from gristmill.mill import Mill
+from gristmill.web.site import Site
+
+TOKEN, SAID = "gristmill_form", "gristmill_said"  # names of cookies
+_SAID_FOR = 20  # seconds that a message waits to be shown
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; font-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+@dataclass
+class View:
+    site: Site
+    request: Request
+    form: Mapping[str, list[str]]
+    token: str
+
+    @property
+    def mill(self) -> Mill:
+        return self.site.mill
+
+    @property
+    def caller(self) -> Caller | None:
+        found: Caller | None = self.request.scope.get("gristmill.caller")
+        return found
+
+    @property
+    def by(self) -> str:
+        assert self.caller is not None
+        return self.caller.name
+
+    @property
+    def read_only(self) -> bool:
+        return bool(self.request.scope.get("gristmill.read_only"))
+
+    def may(self, role: str) -> bool:
+        return self.caller is not None and self.caller.role >= Role[role]
+
+    def admit(self, role: Role) -> None:
+        if self.caller is None:
+            raise Trouble(401, "this needs a token; `gristmill token create` makes one")
+        if self.caller.role < role:
+            said = "this server is read-only" if self.read_only else f"this needs the role {role.name}"
+            raise Trouble(403, f"{said}; nothing was changed")
+
+    def check_form(self) -> None:
+        """The form is one of ours: no page of another site knows the cookie's text."""
+        if not hmac.compare_digest(self.one("token").encode(), self.request.cookies.get(TOKEN, "").encode()):
+            raise Trouble(403, "this form is not from here, or is too old; nothing was changed. Load the page again")
+
+    # ---- what was sent
+
+    def one(self, name: str) -> str:
+        return self.form.get(name, [""])[-1].strip()
+
+    def asked(self, name: str, default: str = "") -> str:
+        return str(self.request.query_params.get(name, default)).strip()
+
+    def after(self) -> int | None:
+        """Where a page of a list begins."""
+        text = self.asked("after")
+        return int(text) if text.isdecimal() and 0 < int(text[:20]) < 1 << 63 else None
+
+    # ---- answers
+
+    @property
+    def base(self) -> str:
+        return str(self.request.scope.get("root_path", "")).rstrip("/")
+
+    @property
+    def partial(self) -> bool:
+        """A page that is there already asks for what is new."""
+        return self.request.headers.get("hx-request") == "true"
+
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:
+        made = self.site.templates.get_template(template)
+        values = {"view": self, "base": self.base, "menu": self.site.menu, "said": None, **values}
+        if self.partial and "live" in made.blocks:
+            context = made.new_context(values)
+            return HTMLResponse("".join(made.blocks["live"](context)), status)
+        values["said"] = _read(self.request.cookies.get(SAID, ""))
+        response = HTMLResponse(made.render(values), status)
+        if values["said"] is not None:
+            response.delete_cookie(SAID, path=self.base or "/")
+        return response
+
+    def done(self, path: str, said: str) -> Response:
+        """It was done: the page that shows it, with a word about it."""
+        self.site.recent.forget()
+        response = RedirectResponse(f"{self.base}{path}", 303)
+        text = base64.urlsafe_b64encode(said[:1500].encode()).decode()
+        self.set_cookie(response, SAID, text, max_age=_SAID_FOR)
+        return response
+
+    def set_cookie(self, response: Response, name: str, text: str, max_age: int | None = None) -> None:
+        secure = self.request.url.scheme == "https"
+        path = self.base or "/"
+        response.set_cookie(name, text, max_age, path=path, secure=secure, httponly=True, samesite="strict")
+
+    def here(self, **changed: Any) -> str:
+        """The address of this page with other parameters; None takes one away."""
+        given = {**self.request.query_params, **changed}
+        query = urlencode({name: value for name, value in given.items() if value not in (None, "")})
+        path = quote(str(self.request.scope["path"]))
+        return f"{path}?{query}" if query else path
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
+def _read(cookie: str) -> str | None:
+    try:
+        return base64.urlsafe_b64decode(cookie.encode()).decode() or None
+    except ValueError:
+        return None
+
+
+def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
+    """A page of an application, in the frame of the others; only for routes of an `Extra`."""
+    view: View = request.scope["gristmill.view"]
+    return view.page(template, status, **values)

@@ -98,9 +98,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--without",
         action="append",
-        choices=["pg"],
+        choices=["pg", "browser"],
         default=[],
-        help="leave out the tests that need it; the summary says how many (pg: PostgreSQL)",
+        help="leave out the tests that need it; the summary says how many (pg: PostgreSQL, browser: Chromium)",
     )
     parser.addoption(
         "--delivery",
@@ -114,6 +114,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if PG_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("pg")
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
         if APPLICATIONS in item.path.parents:
             item.add_marker("application")
         if item.get_closest_marker("alike") and item.get_closest_marker("pg"):

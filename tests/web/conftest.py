@@ -1,0 +1,112 @@
+"""A browser, and a dashboard for it: a real server over a ledger with something of everything in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from gristmill import Mill
+from tests import chromium
+from tests.api.server import Served, serving
+from tests.web.filling import fill, mill_of
+
+APP = Path(__file__).parent / "town.py"
+WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 400, "height": 800}
+
+
+class Dashboard:
+    """A server, and the mill that it serves."""
+
+    def __init__(self, served: Served, mill: Mill) -> None:
+        self.served, self.mill = served, mill
+        self.address = served.address
+
+
+@contextmanager
+def dashboard_of(url: str, *options: str) -> Iterator[Dashboard]:
+    with serving(url, *options, app=APP) as served, mill_of(url) as mill:
+        yield Dashboard(served, mill)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = chromium.find()
+    if path is None:
+        pytest.fail(chromium.HOW)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=chromium.OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> str:
+    folder = tmp_path_factory.mktemp("dashboard")
+    (folder / "test.db").write_bytes(sqlite_template.read_bytes())
+    return f"sqlite:///{folder}/test.db"
+
+
+@pytest.fixture(scope="module")
+def dashboard(ledger: str) -> Iterator[Dashboard]:
+    """One for a module of tests; each acts on what it makes itself."""
+    with mill_of(ledger) as mill:
+        fill(mill)
+    with dashboard_of(ledger) as served:
+        yield served
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Makes pages; at the end, none of them has complained about anything."""
+    complaints: list[str] = []
+    contexts = []
+
+    def listen(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            complaints.append(f"{message.text} at {message.location}")
+
+    def make(address: str, **options: Any) -> Page:
+        context = browser.new_context(base_url=address, **{"viewport": WIDE, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(30_000)  # a machine may be busy; nothing here asserts how long it takes
+        page.on("console", listen)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+        page.complaints = complaints  # type: ignore[attr-defined]
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def page(dashboard: Dashboard, opened: Callable[..., Page]) -> Page:
+    return opened(dashboard.address)
+
+
+@contextmanager
+def working(url: str) -> Iterator[None]:
+    """A worker beside the server, as `gristmill up` is one."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("GRISTMILL_", "DATABASE_URL"))}
+    line = [sys.executable, "-m", "gristmill", "-A", str(APP), "--database", url, "up", "-n", "2"]
+    with subprocess.Popen(line, env=ours, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise

@@ -15,6 +15,7 @@ from gristmill.mill import Mill
 from gristmill.mill.values import who
 from gristmill.watched import Role
 
+COOKIE = "gristmill_token"  # in which the pages keep the token of who signed in; no script and no other site gets at it
 SAFE = ("GET", "HEAD", "OPTIONS")  # methods that change nothing
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SCHEME = HTTPBearer(scheme_name="token", auto_error=False, description="`gristmill token create NAME` makes one")
@@ -76,7 +77,7 @@ def _bearer(request: Request) -> str | None:
     """What is sent as a token, whatever it is; None: nothing."""
     given = request.headers.get("authorization")
     if given is None:
-        return None
+        return request.cookies.get(COOKIE)
     scheme, _, token = given.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -134,15 +134,3 @@ def _span(stage: Stage, start: datetime | None, stop: datetime, first: datetime,
     said = f"{stage.name}: began {span((start - first).total_seconds())} after the start, took {took}"
     svg = Markup('<svg class="bar line" role="img" aria-label="{}">{}</svg>').format(said, _rect(x, width, tone, said))
     return Span(stage, svg, took)
-
-
-def columns(found: Iterable[tuple[datetime, int, int]], minutes: int, now: datetime) -> list[Column]:
-    """A column for each minute up to now, also for those in which nothing ended."""
-    known = {_minute(at): (good, bad) for at, good, bad in found}
-    last = _minute(now)
-    moments = [last - timedelta(minutes=back) for back in range(minutes - 1, -1, -1)]
-    return [Column(at, *known.get(at, (0, 0))) for at in moments]
-
-
-def _minute(at: datetime) -> datetime:
-    return at.astimezone(UTC).replace(second=0, microsecond=0)

@@ -7,18 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from gristmill.api.access import Role
 from gristmill.api.problems import Trouble, status_of
 from gristmill.errors import GristmillError
 from gristmill.mill import Mill
+from gristmill.watched import Role
 from gristmill.web.site import STATIC, Extra, Site
 from gristmill.web.view import HEADERS, TOKEN, View, new_token
 
@@ -32,7 +32,7 @@ Answer = Callable[..., Response]
 class Page:
     path: str
     method: str
-    role: Role
+    role: Role | None  #: None: also who has not signed in
     answer: Answer
 
 
@@ -43,12 +43,18 @@ class Pages:
         self.pages: list[Page] = []
 
     def get(self, path: str) -> Callable[[Answer], Answer]:
-        return self._add(path, "GET", Role.viewer)
+        return self._add(path, "GET", Role.VIEWER)
 
-    def post(self, path: str, role: Role = Role.operator) -> Callable[[Answer], Answer]:
+    def post(self, path: str, role: Role = Role.OPERATOR) -> Callable[[Answer], Answer]:
         return self._add(path, "POST", role)
 
-    def _add(self, path: str, method: str, role: Role) -> Callable[[Answer], Answer]:
+    def open_get(self, path: str) -> Callable[[Answer], Answer]:
+        return self._add(path, "GET", None)
+
+    def open_post(self, path: str) -> Callable[[Answer], Answer]:
+        return self._add(path, "POST", None)
+
+    def _add(self, path: str, method: str, role: Role | None) -> Callable[[Answer], Answer]:
         def add(answer: Answer) -> Answer:
             self.pages.append(Page(path, method, role, answer))
             return answer
@@ -92,7 +98,8 @@ def parse_form(body: bytes) -> dict[str, list[str]]:
 
 def respond(view: View, page: Page) -> Response:
     try:
-        view.admit(page.role)
+        if page.role is not None:
+            view.admit(page.role)
         if page.method == "POST":
             view.check_form()
         response = page.answer(view, **view.request.path_params)
@@ -109,6 +116,8 @@ def finished(view: View, response: Response) -> Response:
 
 
 def trouble(view: View, error: Trouble | GristmillError) -> Response:
+    if isinstance(error, Trouble) and error.status == 401 and view.request.method == "GET" and not view.partial:
+        return RedirectResponse(f"{view.base}/login?to={quote(view.here()[len(view.base) :])}", 303)
     status = error.status if isinstance(error, Trouble) else status_of(error)
     said = error.detail if isinstance(error, Trouble) else str(error)
     return view.page("trouble.html", status, title=HTTPStatus(status).phrase, status_code=status, detail=said)
@@ -123,7 +132,7 @@ def _framed(site: Site, route: Any) -> Any:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         view = scope["gristmill.view"] = _view(site, Request(scope), {})
         try:
-            view.admit(Role.viewer)
+            view.admit(Role.VIEWER)
         except Trouble as refused:
             await finished(view, trouble(view, refused))(scope, receive, send)
         else:

@@ -7,15 +7,17 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from gristmill.api.access import Caller, Role
+from gristmill.api.access import COOKIE, Caller, Rules
 from gristmill.api.problems import Trouble
 from gristmill.mill import Mill
+from gristmill.watched import Role
 from gristmill.web.site import Site
 
 TOKEN, SAID = "gristmill_form", "gristmill_said"  # names of cookies
@@ -46,9 +48,14 @@ class View:
         return self.site.mill
 
     @property
+    def rules(self) -> Rules:
+        rules: Rules = self.request.scope["gristmill.rules"]
+        return rules
+
+    @cached_property
     def caller(self) -> Caller | None:
-        found: Caller | None = self.request.scope.get("gristmill.caller")
-        return found
+        """Asks the database."""
+        return self.rules.caller(self.request)
 
     @property
     def by(self) -> str:
@@ -56,17 +63,21 @@ class View:
         return self.caller.name
 
     @property
+    def signed_in(self) -> bool:
+        return COOKIE in self.request.cookies
+
+    @property
     def read_only(self) -> bool:
-        return bool(self.request.scope.get("gristmill.read_only"))
+        return self.rules.read_only
 
     def may(self, role: str) -> bool:
-        return self.caller is not None and self.caller.role >= Role[role]
+        return self.caller is not None and self.caller.role.may(Role(role))
 
     def admit(self, role: Role) -> None:
         if self.caller is None:
-            raise Trouble(401, "this needs a token; `gristmill token create` makes one")
-        if self.caller.role < role:
-            said = "this server is read-only" if self.read_only else f"this needs the role {role.name}"
+            raise Trouble(401, "this needs a token; to make one: gristmill token create NAME")
+        if not self.caller.role.may(role):
+            said = "this server is read-only" if self.read_only else f"this needs the role {role.value}"
             raise Trouble(403, f"{said}; nothing was changed")
 
     def check_form(self) -> None:

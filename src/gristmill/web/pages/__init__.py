@@ -13,11 +13,10 @@ from gristmill.web.pages import (
     runs,
     schedules,
     settings,
+    signing,
     subjects,
     workers,
 )
 
-ALL = [
-    module.pages
-    for module in (overview, subjects, runs, jobs, errors, queues, workers, schedules, limits, locks, audit, settings)
-]
+_PARTS = (overview, subjects, runs, jobs, errors, queues, workers, schedules, limits, locks, audit, settings, signing)
+ALL = [module.pages for module in _PARTS]

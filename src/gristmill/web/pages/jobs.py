@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import orjson
 from starlette.responses import RedirectResponse, Response
 
-from gristmill.api.access import Role
 from gristmill.errors import Invalid, Refused
 from gristmill.mill import Mill
 from gristmill.model import Bulk, Job
+from gristmill.watched import Role
 from gristmill.web import search
 from gristmill.web.asking import Question, confirmed
 from gristmill.web.pages.runs import effect
@@ -31,7 +31,7 @@ class Action(NamedTuple):
     verb: Callable[..., Callable[..., Bulk]]
     label: str
     question: str
-    role: Role = Role.operator
+    role: Role = Role.OPERATOR
     grave: bool = False
 
 
@@ -45,7 +45,7 @@ ACTIONS = {
     "cancel": Action(lambda mill: mill.cancel_jobs, "Cancel", "Cancel these jobs?", grave=True),
     "archive": Action(lambda mill: mill.archive_jobs, "Archive", "Leave these jobs out of lists?"),
     "unarchive": Action(_unarchive, "List again", "List these jobs again?"),
-    "delete": Action(lambda mill: mill.delete_jobs, "Delete", "Delete these jobs for good?", Role.admin, True),
+    "delete": Action(lambda mill: mill.delete_jobs, "Delete", "Delete these jobs for good?", Role.ADMIN, True),
 }
 
 
@@ -66,7 +66,7 @@ def jobs(view: View) -> Response:
         wrong=wrong,
         jobs=found[:_PAGE],
         more=len(found) > _PAGE,
-        actions=[(name, action) for name, action in ACTIONS.items() if view.may(action.role.name)],
+        actions=[(name, action) for name, action in ACTIONS.items() if view.may(action.role.value)],
         qualifiers=search.JOBS,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from gristmill.api.access import Role
+from gristmill.watched import Role
 from gristmill.web.pages.queues import number
 from gristmill.web.routing import Pages
 from gristmill.web.view import View
@@ -24,7 +24,7 @@ def close(view: View) -> Response:
     return view.done("/limits", f"the circuit of {name} {key} is closed: its jobs go on")
 
 
-@pages.post("/limits/set", Role.admin)
+@pages.post("/limits/set", Role.ADMIN)
 def set_limit(view: View) -> Response:
     name, key = view.one("name"), view.one("key")
     if view.one("default") == "1":

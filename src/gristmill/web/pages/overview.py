@@ -8,8 +8,7 @@ from starlette.responses import Response
 
 from gristmill.model import Job, Signature
 from gristmill.web import verdict
-from gristmill.web.charts import Column, columns, nice
-from gristmill.web.history import minutes
+from gristmill.web.charts import Column, nice
 from gristmill.web.routing import Pages
 from gristmill.web.verdict import Seen
 from gristmill.web.view import View
@@ -55,7 +54,7 @@ def overview(view: View) -> Response:
         running=view.site.recent.get("running", _MOMENT, lambda: _running(view)),
         shown=_SHOWN,
         done=done,
-        top=nice(max((column.total for column in done or ()), default=0)),
+        top=nice(max((column.total for column in done), default=0)),
     )
 
 
@@ -63,6 +62,6 @@ def _running(view: View) -> list[Job]:
     return view.mill.jobs(state="in_progress", limit=_SHOWN)
 
 
-def _done(view: View) -> list[Column] | None:
-    found = view.site.recent.get("minutes", _WHILE, lambda: minutes(view.mill, _MINUTES))
-    return None if found is None else columns(found, _MINUTES, datetime.now(UTC))
+def _done(view: View) -> list[Column]:
+    found = view.site.recent.get("minutes", _WHILE, lambda: view.mill.history(since=_MINUTES * 60))
+    return [Column(at, one.ended - one.failed, one.failed) for one in found[-_MINUTES:] if (at := one.at)]

@@ -7,9 +7,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from gristmill.api.access import Role
 from gristmill.errors import Invalid, NotFound, did_you_mean
 from gristmill.model import Queue
+from gristmill.watched import Role
 from gristmill.web.asking import Question, confirmed
 from gristmill.web.pages.runs import effect
 from gristmill.web.phrases import part
@@ -53,7 +53,7 @@ def resume(view: View, name: str) -> Response:
     return view.done(_back(view, name), f"queue {name} goes on")
 
 
-@pages.post("/queues/{name}/set", Role.admin)
+@pages.post("/queues/{name}/set", Role.ADMIN)
 def set_queue(view: View, name: str) -> Response:
     _found(view, name)
     weight = number(view.one("weight"), float, "weight")
@@ -65,7 +65,7 @@ def set_queue(view: View, name: str) -> Response:
     return view.done(f"/queues/{part(name)}", f"queue {name} is set")
 
 
-@pages.post("/queues/{name}/purge", Role.admin)
+@pages.post("/queues/{name}/purge", Role.ADMIN)
 def purge(view: View, name: str) -> Response:
     where = f"/queues/{part(name)}"
     act = partial(view.mill.purge_queue, name, by=view.by, reason=view.one("reason") or None)

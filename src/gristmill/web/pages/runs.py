@@ -6,10 +6,10 @@ from functools import partial
 
 from starlette.responses import Response
 
-from gristmill.api.access import Role
 from gristmill.errors import Invalid, Refused
 from gristmill.model import Bulk, RetriedRun, Run
 from gristmill.progress import Pace
+from gristmill.watched import Role
 from gristmill.web import charts, search
 from gristmill.web.asking import Effect, Question, confirmed
 from gristmill.web.phrases import counts, part
@@ -130,7 +130,7 @@ def many(view: View) -> Response:
     if action not in ("cancel", "delete"):
         raise Invalid(f"there is no action {action!r} on runs")
     if action == "delete":
-        view.admit(Role.admin)
+        view.admit(Role.ADMIN)
     verb = {"cancel": view.mill.cancel_runs, "delete": view.mill.delete_runs}[action]
     question = Question(
         {"cancel": "Stop these runs?", "delete": "Delete these runs for good, with their jobs?"}[action],

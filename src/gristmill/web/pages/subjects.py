@@ -7,9 +7,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from gristmill.api.access import Role
 from gristmill.errors import GristmillError, Invalid, NotFound
 from gristmill.model import Subject
+from gristmill.watched import Role
 from gristmill.web import search
 from gristmill.web.asking import Effect, Question, confirmed
 from gristmill.web.routing import Pages
@@ -108,7 +108,7 @@ def start(view: View, number: int) -> Response:
     return view.done(f"/runs/{run.id}", said)
 
 
-@pages.post("/subjects/{number:int}/purge", Role.admin)
+@pages.post("/subjects/{number:int}/purge", Role.ADMIN)
 def purge(view: View, number: int) -> Response:
     found = by_number(view, number)
     act = partial(view.mill.purge_subject, found.pipeline, found.name, by=view.by, reason=view.one("reason") or None)

@@ -60,16 +60,21 @@ class Column:
 
 def throughput(columns: Sequence[Column]) -> Markup:
     """Stacked columns; the newest is at the right."""
-    top = nice(max((column.total for column in columns), default=0))
+    highest = top(columns)
     width = 100 / max(len(columns), 1)
-    drawn = Markup("").join(_column(column, n * width, width, top) for n, column in enumerate(columns))
+    drawn = Markup("").join(_column(column, n * width, width, highest) for n, column in enumerate(columns))
     total, bad = sum(column.total for column in columns), sum(column.bad for column in columns)
     said = f"{count(total)} jobs ended, {count(bad)} of them failed"
     return Markup('<svg class="chart" role="img" aria-label="{}" preserveAspectRatio="none">{}</svg>').format(said, drawn)
 
 
-def _column(column: Column, x: float, width: float, top: int) -> Markup:
-    good, bad = 100 * column.good / top, 100 * column.bad / top
+def top(columns: Sequence[Column]) -> int:
+    """What the highest line of the chart stands for."""
+    return nice(max((column.total for column in columns), default=0))
+
+
+def _column(column: Column, x: float, width: float, highest: int) -> Markup:
+    good, bad = 100 * column.good / highest, 100 * column.bad / highest
     gap = min(width * 0.2, 0.5)
     said = f"{column.at.astimezone(UTC):%H:%M} UTC: {count(column.good)} ended well, {count(column.bad)} failed"
     parts = [
@@ -81,17 +86,6 @@ def _column(column: Column, x: float, width: float, top: int) -> Markup:
     ]
     hover = Markup('<rect class="hover" x="{:.3f}%" y="0" width="{:.3f}%" height="100%"/>').format(x, width)
     return Markup("<g><title>{}</title>{}{}</g>").format(said, hover, Markup("").join(parts))
-
-
-def spark(values: Sequence[int], said: str) -> Markup:
-    """A small line without axes."""
-    top = max(*values, 1) if values else 1
-    step = 100 / max(len(values) - 1, 1)
-    points = " ".join(f"{n * step:.1f},{29 - 27 * value / top:.1f}" for n, value in enumerate(values))
-    return Markup(
-        '<svg class="spark" role="img" aria-label="{}" viewBox="0 0 100 30" preserveAspectRatio="none">'
-        '<polygon points="0,30 {} 100,30"/><polyline points="{}"/></svg>'
-    ).format(said, points, points)
 
 
 def nice(most: int) -> int:

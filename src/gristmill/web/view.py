@@ -59,8 +59,9 @@ class View:
 
     @property
     def by(self) -> str:
+        """Who does it, for the record: from these pages, not by the API."""
         assert self.caller is not None
-        return self.caller.name
+        return f"{self.caller.name.removesuffix(' (api)')} (web)"
 
     @property
     def signed_in(self) -> bool:

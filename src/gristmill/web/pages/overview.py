@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from gristmill.model import Job, Signature
 from gristmill.web import verdict
-from gristmill.web.charts import Column, nice
+from gristmill.web.charts import Column
 from gristmill.web.routing import Pages
 from gristmill.web.verdict import Seen
 from gristmill.web.view import View
@@ -41,7 +41,6 @@ def overview(view: View) -> Response:
     found = verdict.concerns(seen)
     queues = {queue.name: queue for queue in seen.status.queues}
     active = sorted(seen.status.active, key=lambda run: (run.state == "waiting", run.state == "queued", -run.id))
-    done = _done(view)
     return view.page(
         "overview.html",
         title="Overview",
@@ -53,8 +52,7 @@ def overview(view: View) -> Response:
         busy=sorted(seen.status.queues, key=lambda q: (-q.paused, -q.ready - q.limited - q.in_progress, q.name))[:_SHOWN],
         running=view.site.recent.get("running", _MOMENT, lambda: _running(view)),
         shown=_SHOWN,
-        done=done,
-        top=nice(max((column.total for column in done), default=0)),
+        done=ended(view),
     )
 
 
@@ -62,6 +60,8 @@ def _running(view: View) -> list[Job]:
     return view.mill.jobs(state="in_progress", limit=_SHOWN)
 
 
-def _done(view: View) -> list[Column]:
-    found = view.site.recent.get("minutes", _WHILE, lambda: view.mill.history(since=_MINUTES * 60))
+def ended(view: View, queue: str | None = None) -> list[Column]:
+    """What ended in each minute of the last hour."""
+    look = view.site.recent.get
+    found = look(f"minutes {queue}", _WHILE, lambda: view.mill.history(queue=queue, since=_MINUTES * 60))
     return [Column(at, one.ended - one.failed, one.failed) for one in found[-_MINUTES:] if (at := one.at)]

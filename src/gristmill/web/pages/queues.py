@@ -11,6 +11,7 @@ from gristmill.errors import Invalid, NotFound, did_you_mean
 from gristmill.model import Queue
 from gristmill.watched import Role
 from gristmill.web.asking import Question, confirmed
+from gristmill.web.pages.overview import ended
 from gristmill.web.pages.runs import effect
 from gristmill.web.phrases import part
 from gristmill.web.routing import Pages
@@ -31,7 +32,9 @@ def queue(view: View, name: str) -> Response:
     found = _found(view, name)
     running = view.mill.jobs(queue=name, state="in_progress", limit=10)
     waiting = view.mill.jobs(queue=name, state="queued", limit=10)
-    return view.page("queue.html", title=f"Queue {name}", queue=found, running=running, waiting=waiting)
+    return view.page(
+        "queue.html", title=f"Queue {name}", queue=found, running=running, waiting=waiting, done=ended(view, name)
+    )
 
 
 def _found(view: View, name: str) -> Queue:

@@ -1,0 +1,247 @@
+"""Everything that can be done from the pages, by pressing the buttons: it is done, and recorded with who did it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from gristmill.model import AuditEntry
+from tests.web import town
+from tests.web.conftest import Dashboard
+
+
+def press(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).first.click()
+
+
+def last(dashboard: Dashboard, verb: str) -> AuditEntry:
+    [entry] = dashboard.mill.audit(verb=verb, limit=1)
+    assert entry.who.endswith(" (web)")
+    return entry
+
+
+def test_a_queue_is_paused_and_resumed(dashboard: Dashboard, page: Page) -> None:
+    page.goto("/queues")
+    page.locator("#queue-find").get_by_role("button", name="Pause").click()
+    expect(page.locator(".said")).to_contain_text("queue find is paused")
+    expect(page.locator("#queue-find")).to_contain_text("paused")
+    assert next(queue for queue in dashboard.mill.queues() if queue.name == "find").paused
+    last(dashboard, "queue.pause")
+    page.locator("#queue-find").get_by_role("button", name="Resume").click()
+    expect(page.locator(".said")).to_contain_text("queue find goes on")
+    assert not next(queue for queue in dashboard.mill.queues() if queue.name == "find").paused
+
+
+def test_a_queue_is_set(dashboard: Dashboard, page: Page) -> None:
+    page.goto("/queues/ocr")
+    page.locator("#set summary").click()
+    page.get_by_label("Weight").fill("2.5")
+    page.get_by_label("At once").fill("7")
+    press(page, "Set")
+    expect(page.locator(".said")).to_contain_text("queue ocr is set")
+    found = next(queue for queue in dashboard.mill.queues() if queue.name == "ocr")
+    assert (found.weight, found.at_once, found.per_second) == (2.5, 7, None)
+    page.locator("#set summary").click()
+    page.get_by_label("Weight").fill("heavy")
+    press(page, "Set")
+    expect(page.locator("main")).to_contain_text("weight is a number, not 'heavy'")
+    getattr(page, "complaints").clear()  # noqa: B009  # the 422 itself
+
+
+def test_a_queue_is_purged_after_a_question(dashboard: Dashboard, page: Page) -> None:
+    ids = dashboard.mill.enqueue_many(town.hold, [{"path": "/nowhere"}] * 3)
+    page.goto("/queues/slow")
+    press(page, "Purge")
+    expect(page.locator(".effect")).to_contain_text("3 cancelled")
+    assert {dashboard.mill.job(number).state for number in ids} == {"queued"}
+    page.get_by_label("Why").fill("not wanted")
+    press(page, "Purge")
+    expect(page.locator(".said")).to_contain_text("3 cancelled")
+    assert {dashboard.mill.job(number).state for number in ids} == {"cancelled"}
+    assert last(dashboard, "queue.purge").detail["reason"] == "not wanted"
+
+
+def test_jobs_that_match_are_retried_after_a_question(dashboard: Dashboard, page: Page) -> None:
+    page.goto("/jobs?q=task:fail+state:failed")
+    expect(page.locator("main tbody tr")).to_have_count(3)
+    page.get_by_label("all that match").check()
+    expect(page.locator("[data-marked]")).to_have_text("All that match")
+    press(page, "Retry")
+    expect(page.locator(".effect")).to_contain_text("3 queued")
+    expect(page.locator("main")).to_contain_text("task:fail state:failed")
+    assert len(dashboard.mill.jobs(task="fail", state="failed")) == 3
+    press(page, "Retry")
+    expect(page.locator(".said")).to_contain_text("done: 3 queued")
+    assert len(dashboard.mill.jobs(task="fail", state="queued")) == 3
+    last(dashboard, "job.retry")
+
+
+def test_a_question_that_is_out_of_date_is_asked_again(dashboard: Dashboard, page: Page) -> None:
+    first = dashboard.mill.enqueue(town.notify, args={"to": "x"}, unique="old-1")
+    page.goto("/jobs?q=key:old-*")
+    page.get_by_label("all that match").check()
+    press(page, "Cancel")
+    expect(page.locator(".effect")).to_contain_text("1 cancelled")
+    second = dashboard.mill.enqueue(town.notify, args={"to": "x"}, unique="old-2")
+    press(page, "Cancel")
+    expect(page.locator("main")).to_contain_text("This is about 2 now, not 1.")
+    getattr(page, "complaints").clear()  # noqa: B009  # the 409 itself
+    assert {dashboard.mill.job(job.id).state for job in (first, second)} == {"queued"}
+    press(page, "Cancel")
+    expect(page.locator(".said")).to_contain_text("2 cancelled")
+
+
+def test_marked_jobs_are_cancelled_archived_and_deleted(dashboard: Dashboard, page: Page) -> None:
+    ids = dashboard.mill.enqueue_many(town.hold, [{"path": f"/n{n}"} for n in range(3)])
+    for action, said in (("Cancel", "2 cancelled"), ("Archive", "2 archived")):
+        page.goto("/jobs?q=queue:slow")
+        for number in ids[:2]:
+            page.get_by_label(f"Job {number}", exact=True).check()
+        expect(page.locator("[data-marked]")).to_have_text("2 marked")
+        press(page, action)
+        expect(page.locator(".effect")).to_contain_text(said)
+        press(page, action)
+        expect(page.locator(".said")).to_contain_text(said)
+    assert dashboard.mill.job(ids[2]).state == "queued"
+    page.goto("/jobs?q=queue:slow+is:archived")
+    for number in ids[:2]:
+        page.get_by_label(f"Job {number}", exact=True).check()
+    press(page, "Delete")
+    press(page, "Delete")
+    expect(page.locator(".said")).to_contain_text("2 deleted")
+    last(dashboard, "job.delete")
+
+
+def test_one_job_is_cancelled_retried_and_edited(dashboard: Dashboard, page: Page) -> None:
+    job = dashboard.mill.enqueue(town.notify, args={"to": "bob"})
+    page.goto(f"/jobs/{job.id}")
+    page.locator("#edit summary").click()
+    page.get_by_label("Arguments as JSON").fill('{"to": "eve"}')
+    press(page, "Change them")
+    expect(page.locator(".said")).to_contain_text("other arguments")
+    assert dashboard.mill.job(job.id).args == {"to": "eve"}
+    press(page, "Cancel")
+    expect(page.locator("h1")).to_contain_text("cancelled")
+    assert dashboard.mill.job(job.id).state == "cancelled"
+    press(page, "Retry")
+    expect(page.locator("h1")).to_contain_text("queued")
+    assert dashboard.mill.job(job.id).state == "queued"
+    assert last(dashboard, "job.*").target.endswith(str(job.id))
+
+
+def test_a_job_of_later_runs_now(dashboard: Dashboard, page: Page) -> None:
+    job = dashboard.mill.enqueue(town.notify, args={"to": "later"}, delay=86_400)
+    page.goto(f"/jobs/{job.id}")
+    press(page, "Run now")
+    expect(page.locator(".said")).to_be_visible()
+    assert dashboard.mill.job(job.id).run_at is None
+
+
+def test_a_run_is_started_stopped_and_retried(dashboard: Dashboard, page: Page) -> None:
+    subject = dashboard.mill.set_subject(town.minutes, "Newtown")
+    dashboard.mill.start(town.minutes, "Newtown", args={"pages": 1})
+    page.goto(f"/subjects/{subject.id}")
+    press(page, "Stop its run")
+    expect(page.locator("h1")).to_contain_text("Stop run")
+    press(page, "Stop the run")
+    expect(page.locator(".said")).to_contain_text("cancelled")
+    last(dashboard, "run.cancel")
+    page.goto("/runs/1")
+    press(page, "Retry what failed")
+    expect(page.locator(".question")).to_contain_text("after that: thumbnails, publish")
+    press(page, "Run it again")
+    expect(page.locator(".said")).to_contain_text("queued again")
+    assert dashboard.mill.run(1).epoch == 2
+    last(dashboard, "run.retry")
+    page.goto("/runs?q=state:in_progress")
+    page.get_by_label("Run 1", exact=True).check()
+    press(page, "Stop")
+    press(page, "Stop them")
+    expect(page.locator(".said")).to_contain_text("done:")
+    assert dashboard.mill.run(1).state == "cancelled"
+
+
+def test_a_subject_is_set_and_purged(dashboard: Dashboard, page: Page) -> None:
+    subject = dashboard.mill.set_subject(town.minutes, "Setville", labels={"old": "yes"})
+    page.goto(f"/subjects/{subject.id}")
+    page.locator("#set summary").click()
+    page.get_by_label("Interval").fill("2h")
+    page.get_by_label("Labels").fill("county=east\ntier=silver")
+    press(page, "Set")
+    expect(page.locator(".said")).to_be_visible()
+    found = dashboard.mill.subject("minutes", "Setville")
+    assert (found.interval, found.labels) == (7200.0, {"county": "east", "tier": "silver"})
+    run = dashboard.mill.start(town.minutes, "Setville", args={"pages": 1})
+    page.reload()
+    press(page, "Purge")
+    press(page, "Purge")
+    expect(page.locator(".said")).to_contain_text("stopped")
+    assert dashboard.mill.run(run.id).state == "cancelled"
+
+
+def test_an_error_is_ignored_heeded_and_retried(dashboard: Dashboard, page: Page) -> None:
+    error = next(e for e in dashboard.mill.errors() if e.error_class == "Permanent" and e.failed)
+    page.goto("/errors")
+    page.locator(f"#error-{error.fingerprint}").get_by_role("button", name="Ignore").click()
+    expect(page.locator("h1")).to_contain_text("ignored")
+    assert error.fingerprint not in {e.fingerprint for e in dashboard.mill.errors()}
+    press(page, "Heed again")
+    expect(page.locator(".said")).to_contain_text("listed again")
+    page.get_by_role("button", name=re.compile("^Retry")).click()
+    expect(page.locator(".effect")).to_contain_text("would be queued again")
+    press(page, "Retry")
+    expect(page.locator(".said")).to_contain_text("queued again")
+    last(dashboard, "error.retry")
+
+
+def test_a_schedule_is_paused_resumed_and_run(dashboard: Dashboard, page: Page) -> None:
+    page.goto("/schedules")
+    page.locator("#schedule-nightly").get_by_role("button", name="Pause").click()
+    expect(page.locator("h1")).to_contain_text("paused")
+    assert dashboard.mill.schedule("nightly").state == "paused"
+    press(page, "Resume")
+    expect(page.locator("h1")).to_contain_text("on")
+    press(page, "Run now")
+    expect(page.locator(".said")).to_contain_text("started job")
+    [fired, *_] = dashboard.mill.schedule_history("nightly")
+    assert fired.by is not None
+    assert fired.by.endswith("(web)")
+    expect(page.locator("main tbody tr").first).to_contain_text(f"job {fired.job}")
+
+
+def test_a_circuit_is_closed_and_a_limit_set(dashboard: Dashboard, page: Page) -> None:
+    page.goto("/limits")
+    press(page, "Close the circuit")
+    expect(page.locator(".said")).to_contain_text("the circuit of host example.org is closed")
+    assert next(limit for limit in dashboard.mill.limits("host") if limit.key).circuit == "closed"
+    row = page.locator("tbody tr").first
+    row.locator("summary").click()
+    row.get_by_label("At once").fill("5")
+    row.get_by_role("button", name="Set", exact=True).click()
+    expect(page.locator(".said")).to_contain_text("limit host is set")
+    assert dashboard.mill.limits("host")[0].at_once == 5
+
+
+def test_who_may_only_look_sees_no_buttons(dashboard: Dashboard, opened: Callable[..., Page]) -> None:
+    from tests.web.conftest import dashboard_of
+
+    with dashboard_of(dashboard.served.database, "--read-only") as locked:
+        page = opened(locked.address)
+        for path in (
+            "/",
+            "/queues",
+            "/queues/mail",
+            "/jobs",
+            "/jobs/1",
+            "/runs/1",
+            "/runs",
+            "/errors",
+            "/schedules",
+            "/limits",
+        ):
+            page.goto(path)
+            assert page.locator("main form[method=post] button").count() == 0, path
+            assert page.locator("main input[type=checkbox]").count() == 0, path
+        expect(page.locator(".who")).to_contain_text("read-only")

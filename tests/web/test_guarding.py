@@ -1,0 +1,202 @@
+"""Who gets in, and what does not: forms of others, wrong roles, malformed addresses. Nothing is changed by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from gristmill.api import app
+from gristmill.web import Extra, page
+from gristmill.web.pages import ALL
+from tests.web.conftest import Dashboard, dashboard_of
+from tests.web.filling import mill_of
+
+ACTIONS = [one.path for part in ALL for one in part.pages if one.method == "POST"]
+
+
+def filled(path: str) -> str:
+    for name, value in {"number:int": "1", "name:path": "nightly", "name": "mail", "fingerprint": "abc"}.items():
+        path = path.replace("{" + name + "}", value)
+    return path
+
+
+@pytest.fixture
+def client(dashboard: Dashboard) -> Iterator[httpx.Client]:
+    with dashboard.served.client() as client:
+        yield client
+
+
+def token_of(client: httpx.Client) -> str:
+    client.get("/settings")
+    return client.cookies["gristmill_form"]
+
+
+@pytest.mark.parametrize("path", ACTIONS)
+def test_a_form_without_its_token_is_refused(dashboard: Dashboard, client: httpx.Client, path: str) -> None:
+    token = token_of(client)
+    before = dashboard.mill.audit(limit=1)
+    for form in ({}, {"token": "wrong"}, {"token": token[:-1]}):
+        answer = client.post(filled(path), data=form)
+        assert answer.status_code == 403
+        assert "nothing was changed" in answer.text
+    client.cookies.clear()
+    assert client.post(filled(path), data={"token": ""}).status_code == 403
+    assert dashboard.mill.audit(limit=1) == before
+
+
+@pytest.mark.parametrize("path", ACTIONS)
+def test_a_form_of_another_site_is_refused(dashboard: Dashboard, client: httpx.Client, path: str) -> None:
+    form = {"token": token_of(client)}
+    before = dashboard.mill.audit(limit=1)
+    for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+        assert client.post(filled(path), data=form, headers=headers).status_code == 403
+    assert client.post(filled(path), data=form, headers={"Host": "evil.example"}).status_code == 403
+    assert dashboard.mill.audit(limit=1) == before
+
+
+@pytest.mark.parametrize("path", ACTIONS)
+def test_nothing_is_done_by_looking(client: httpx.Client, path: str) -> None:
+    if path not in ("/login",):
+        assert client.get(filled(path)).status_code in (404, 405)
+
+
+def test_what_is_not_there_or_malformed_is_said_in_a_page(client: httpx.Client) -> None:
+    for path in (
+        "/runs/999",
+        "/jobs/999999",
+        "/subjects/999",
+        "/errors/nothing",
+        "/queues/nobody",
+        "/schedules/none/history",
+    ):
+        answer = client.get(path)
+        assert (path, answer.status_code) == (path, 404)
+        assert "text/html" in answer.headers["content-type"]
+    assert client.get("/runs/99999999999999999999").status_code == 404
+    assert client.get("/static/../view.py").status_code == 404
+    assert client.get("/static/VENDORED.json").status_code == 404
+    assert client.get("/jobs?q=%00").status_code == 400
+    assert client.get("/jobs?after=x&q=run:abc").status_code == 200
+    assert client.get("/jobs", params={"q": "key:" + "x" * 5000}).status_code == 200
+    assert client.post("/queues/mail/pause", content=b"\xff\xfe" * 100).status_code == 403
+
+
+def test_every_answer_has_a_policy_without_inline_scripts(client: httpx.Client) -> None:
+    for path in ("/", "/runs/999", "/jobs/1/peek", "/static/app.js", "/login"):
+        policy = client.get(path).headers["content-security-policy"]
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+    text = client.get("/").text
+    for inline in (" style=", " onclick=", "<script>", "javascript:"):
+        assert inline not in text
+
+
+def test_the_token_of_forms_cannot_be_read_by_scripts(client: httpx.Client) -> None:
+    cookie = client.get("/").headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+
+
+def test_a_server_that_is_read_only_does_nothing(dashboard: Dashboard) -> None:
+    with dashboard_of(dashboard.served.database, "--read-only") as locked, locked.served.client() as client:
+        form = {"token": token_of(client)}
+        before = dashboard.mill.audit(limit=1)
+        for path in ACTIONS:
+            if path not in ("/login", "/logout"):
+                answer = client.post(filled(path), data=form)
+                assert (path, answer.status_code) == (path, 403)
+                assert "read-only" in answer.text
+        assert dashboard.mill.audit(limit=1) == before
+
+
+@pytest.fixture
+def tokened(tmp_path: Path, sqlite_url: str) -> Iterator[tuple[Dashboard, dict[str, str]]]:
+    with mill_of(sqlite_url) as mill:
+        texts = {role: mill.create_token(role, role).text for role in ("viewer", "operator", "admin")}
+    with dashboard_of(sqlite_url) as served:
+        yield served, texts
+
+
+def test_tokens_let_people_in_as_what_they_are(
+    tokened: tuple[Dashboard, dict[str, str]], opened: Callable[..., Page]
+) -> None:
+    dashboard, texts = tokened
+    dashboard.mill.set_queue("mail", create=True)
+    page = opened(dashboard.address)
+    page.goto("/queues")
+    expect(page).to_have_url(f"{dashboard.address}/login?to=/queues")
+    page.get_by_label("Token").fill("gm_wrong")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator("[role=alert]")).to_contain_text("not known")
+    getattr(page, "complaints").clear()  # noqa: B009  # the 403 itself
+    page.get_by_label("Token").fill(texts["viewer"])
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(f"{dashboard.address}/queues")
+    expect(page.locator(".who")).to_contain_text("viewer")
+    assert page.locator("main form").count() == 0
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(f"{dashboard.address}/login")
+
+
+def test_a_role_may_do_what_it_may(tokened: tuple[Dashboard, dict[str, str]]) -> None:
+    dashboard, texts = tokened
+    dashboard.mill.set_queue("mail", create=True)
+    wanted = {
+        "viewer": {"/queues/mail/pause": 403, "/queues/mail/set": 403},
+        "operator": {"/queues/mail/pause": 303, "/queues/mail/set": 403},
+        "admin": {"/queues/mail/pause": 303, "/queues/mail/set": 303},
+    }
+    for role, paths in wanted.items():
+        with dashboard.served.client() as client:
+            client.get("/login")
+            token = client.cookies["gristmill_form"]
+            signed = client.post("/login", data={"token": token, "text": texts[role], "to": "//evil.example/"})
+            assert (signed.status_code, signed.headers["location"]) == (303, "/")
+            assert "HttpOnly" in signed.headers["set-cookie"]
+            for path, status in paths.items():
+                assert (role, path, client.post(path, data={"token": token}).status_code) == (role, path, status)
+    assert dashboard.mill.audit(verb="queue.pause", limit=1)[0].who == "admin (web)"
+
+
+def test_an_application_adds_pages_of_its_own(sqlite_url: str, tmp_path: Path) -> None:
+    (tmp_path / "sites.html").write_text(
+        '{% extends "base.html" %}{% block live %}<h1>{{ title }}</h1>{{ parts.chip("failed") }}<p>{{ text }}</p>{% endblock %}'
+    )
+
+    def sites(request: Request) -> Response:
+        return page(request, "sites.html", title="Sites", text="<b>not bold</b>")
+
+    extra = Extra("Sites", "/sites", [Route("/sites", sites)], tmp_path)
+    with mill_of(sqlite_url) as mill, TestClient(app(mill, open=True, extras=[extra]), "http://localhost") as client:
+        text = client.get("/sites").text
+        assert "&lt;b&gt;not bold" in text
+        assert 'href="/sites" ' in text
+        assert 'aria-current="page"' in text
+        assert "unsafe" not in client.get("/sites").headers["content-security-policy"]
+        assert ">Sites<" in client.get("/").text
+        assert client.get("/sites", headers={"Host": "evil.example"}).status_code == 403
+    with mill_of(sqlite_url) as mill, TestClient(app(mill, extras=[extra]), "http://localhost") as client:
+        assert client.get("/sites", follow_redirects=False).headers["location"].startswith("/login")
+
+
+def test_mounted_below_another_application_it_links_to_itself(sqlite_url: str) -> None:
+    from fastapi import FastAPI
+
+    with mill_of(sqlite_url) as mill:
+        outer = FastAPI()
+        outer.mount("/mill", app(mill, open=True, pages=True))
+        with TestClient(outer, "http://localhost") as client:
+            text = client.get("/mill/").text
+            assert 'href="/mill/runs"' in text
+            assert 'hx-get="/mill/"' in text
+            assert client.get(text.split('rel="stylesheet" href="')[1].split('"')[0]).status_code == 200
+            assert client.get("/mill/queues").status_code == 200

@@ -1,0 +1,185 @@
+"""What the pages make of what they are told: searches, verdicts, charts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gristmill.errors import Invalid
+from gristmill.model import LimitState, Queue, Run, ScheduleEntry, Signature, Stage, Status, Worker
+from gristmill.web import charts, graph, search, verdict
+from gristmill.web.pages.signing import local
+
+NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
+
+
+# ---- searches
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", {}),
+        ("state:failed queue:ocr", {"state": ["failed"], "queue": "ocr"}),
+        ("state:failed,skipped state:queued", {"state": ["failed", "skipped", "queued"]}),
+        ("run:17 key:2024-*", {"run": 17, "key": "2024-*"}),
+        ("page 12", {"key": "*page*12*"}),
+        ('key:"a b" task:x', {"key": "a b", "task": "x"}),
+        (r'key:"say \"hi\""', {"key": 'say "hi"'}),
+        ("is:archived", {"archived": True}),
+        ("error:1cf674e7f108", {"error": "1cf674e7f108"}),
+    ],
+)
+def test_a_search_for_jobs(text: str, found: dict[str, Any]) -> None:
+    assert search.jobs(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("colour:red", "there is no qualifier 'colour'"),
+        ("queu:ocr", "did you mean 'queue'?"),
+        ("run:x", "run: wants a number"),
+        ("queue:a queue:b", "queue: is there twice"),
+        ("is:new", "is:new is not known"),
+        ("word key:x", "give one of both"),
+    ],
+)
+def test_a_search_that_cannot_be_meant_says_why(text: str, said: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        search.jobs(text)
+    assert said in str(refused.value)
+
+
+@given(st.text(min_size=1).filter(lambda text: "\0" not in text))
+def test_what_is_written_for_a_value_finds_it_again(value: str) -> None:
+    assert search.words_of(search.written({"key": value[:500]}), search.JOBS) == ({"key": [value[:500]]}, [])
+
+
+@given(st.text())
+def test_no_text_breaks_the_search(text: str) -> None:
+    for parse in (search.jobs, search.runs, search.subjects):
+        try:
+            parse(text)
+        except Invalid as said:
+            assert str(said)
+
+
+def test_where_one_goes_after_signing_in_is_here() -> None:
+    assert local("/runs?q=state%3Afailed") == "/runs?q=state%3Afailed"
+    for elsewhere in ("//evil.example", "https://evil.example", "/\\evil.example", "", "runs", "/\nx"):
+        assert local(elsewhere) == "/"
+
+
+# ---- verdicts
+
+
+def queue(**given: Any) -> Queue:
+    usual = dict(name="ocr", weight=1.0, paused=False, ready=0, delayed=0, in_progress=0, oldest=None, workers=1)
+    return Queue(**{**usual, **given})
+
+
+def worker(**given: Any) -> Worker:
+    usual = dict(id=1, host="mill-1", pid=7, state="active", queues=(), slots=2, own_slots={}, labels=(), memory_mib=0)
+    usual |= dict(version="1", delivery="database", holding=0, doing=(), registered_at=NOW, heartbeat_at=NOW)
+    return Worker(**{**usual, "lease_until": datetime.now(UTC) + timedelta(hours=1), **given})
+
+
+def seen(*queues: Queue, workers: Any = (), errors: Any = (), limits: Any = (), schedules: Any = ()) -> verdict.Seen:
+    return verdict.Seen(Status({"completed": 1}, (), queues, tuple(workers)), errors, limits, schedules)
+
+
+def said(found: verdict.Seen) -> list[tuple[bool, str, str]]:
+    return [(one.bad, one.sentence, one.path) for one in verdict.concerns(found, NOW)]
+
+
+def test_nothing_is_wrong() -> None:
+    found = seen(queue(in_progress=2, ready=5), workers=[worker()])
+    assert said(found) == []
+    assert verdict.all_well(found.status) == "Everything is all right: 2 jobs in progress, 5 ready, 1 worker."
+    idle = seen(queue(), workers=[worker()])
+    assert verdict.all_well(idle.status) == "Everything is all right. Nothing is waiting; 1 worker ready."
+
+
+def test_nobody_works() -> None:
+    assert said(seen(queue(ready=1, workers=0))) == [(True, "No worker is running, and 1 job waits.", "/workers")]
+    found = seen(queue(ready=3, workers=0), queue(name="x", workers=1), workers=[worker()])
+    assert said(found) == [(True, "No worker serves queue ocr: 3 jobs wait.", "/queues")]
+    gone = worker(lease_until=NOW - timedelta(days=900))
+    assert said(seen(workers=[gone])) == [(True, "worker 1 on mill-1 is not heard of any more.", "/workers")]
+
+
+def test_what_somebody_did_on_purpose_is_no_alarm() -> None:
+    found = seen(queue(paused=True, ready=30), queue(name="b", paused=True), workers=[worker()])
+    assert said(found) == [(False, "Queues ocr and b are paused: 30 jobs wait.", "/queues")]
+
+
+def test_failures_are_told_by_their_causes() -> None:
+    def failing(name: str, failed: int) -> Signature:
+        return Signature(name, "ValueError", "x", failed, failed, 1, NOW, NOW, False)
+
+    one = seen(errors=[failing("a", 5)], workers=[worker()])
+    assert said(one) == [(False, "5 jobs failed within a day, all by one error: ValueError.", "/errors/a")]
+    many = seen(errors=[failing("a", 5), failing("b", 2), failing("c", 0)], workers=[worker()])
+    assert said(many) == [(False, "7 jobs failed within a day; 2 causes explain them.", "/errors")]
+
+
+def test_circuits_and_schedules_are_told_and_the_worst_comes_first() -> None:
+    limit = LimitState("host", "a.org", 1, None, 3, 60.0, "application", 0, 0, 4, "open", 3, NOW)
+    times: dict[str, Any] = dict.fromkeys(["last_at", "last_started_at", "last_job", "last_run", "undeclared_at"])
+    times |= {"paused_at": None, "paused_by": None, "problem": None, "declared": True}
+    late = ScheduleEntry("nightly", "on", "daily", {}, NOW - timedelta(hours=1), **times)
+    found = said(seen(queue(paused=True), workers=[worker()], limits=[limit], schedules=[late]))
+    assert [(bad, path) for bad, _, path in found] == [(True, "/limits"), (True, "/schedules"), (False, "/queues")]
+    assert found[0][1] == "The circuit of host a.org is open after failures: 4 jobs wait."
+
+
+# ---- charts
+
+
+def stage(name: str, **given: Any) -> Stage:
+    usual: dict[str, Any] = {"state": "sealed", "outcome": None, "total": 10, "completed": 4, "failed": 1, "skipped": 1}
+    usual |= {"cancelled": 0, "queue": "q", "each": True, "gate": False, "opened_at": NOW, "closed_at": None}
+    return Stage(name, **{**usual, **given})
+
+
+def run_of(*stages: Stage) -> Run:
+    return Run(1, "p", "s", "in_progress", "normal", 1, {}, None, None, None, NOW, NOW, None, None, stages)
+
+
+def test_a_bar_is_as_long_as_what_is_done() -> None:
+    drawn = str(charts.bar(stage("read")))
+    assert 'width="40.00%"' in drawn
+    assert 'aria-label="6 of 10 done"' in drawn
+    assert "rect" not in str(charts.bar(stage("read", total=0, completed=0, failed=0, skipped=0)))
+
+
+@given(st.integers(0, 10**9))
+def test_an_axis_ends_with_a_round_number_above_all(most: int) -> None:
+    assert charts.nice(most) >= most
+    assert charts.nice(most) <= max(5, 2 * most)
+
+
+def test_the_chart_shows_every_minute() -> None:
+    columns = [charts.Column(NOW + timedelta(minutes=n), n, 1) for n in range(60)]
+    drawn = str(charts.throughput(columns))
+    assert drawn.count("<title>") == 60
+    assert "1,830 jobs ended, 60 of them failed" in drawn
+
+
+def test_a_graph_has_a_place_for_every_stage_and_escapes_names() -> None:
+    stages = [stage(name) for name in ("a", "<b>", "c", "d")]
+    after = {"<b>": ("a",), "c": ("a",), "d": ("<b>", "c")}
+    drawn = str(graph.drawn(run_of(*stages), after, "/jobs?q=", {"c": "5 s left"}))
+    assert drawn.count('class="edge"') == 4
+    assert "<b>" not in drawn
+    assert "&lt;b&gt;" in drawn
+
+
+def test_a_run_that_has_not_begun_has_a_timeline_too() -> None:
+    lines, _ = charts.timeline(run_of(stage("a", opened_at=None, state="waiting"), stage("b", closed_at=NOW)))
+    assert [line.took for line in lines] == ["", "0.0 s"]

@@ -169,7 +169,8 @@ def test_a_role_may_do_what_it_may(tokened: tuple[Dashboard, dict[str, str]]) ->
 
 def test_an_application_adds_pages_of_its_own(sqlite_url: str, tmp_path: Path) -> None:
     (tmp_path / "sites.html").write_text(
-        '{% extends "base.html" %}{% block live %}<h1>{{ title }}</h1>{{ parts.chip("failed") }}<p>{{ text }}</p>{% endblock %}'
+        '{% extends "base.html" %}{% block live %}<h1>{{ title }}</h1>{{ parts.chip("failed") }}'
+        "<p>{{ text }}</p>{% endblock %}"
     )
 
     def sites(request: Request) -> Response:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.web import town
 from tests.web.conftest import Dashboard, dashboard_of
@@ -26,16 +26,18 @@ def crowded(ledger: str) -> Iterator[Dashboard]:
         yield served
 
 
-def test_lists_go_on_page_after_page(crowded: Dashboard, opened) -> None:
-    page: Page = opened(crowded.address)
+def number_of(row: Locator) -> int:
+    return int(str(row.get_attribute("id")).removeprefix("job-"))
+
+
+def test_lists_go_on_page_after_page(crowded: Dashboard, opened: Callable[..., Page]) -> None:
+    page = opened(crowded.address)
     page.goto("/jobs?q=queue:mail")
     expect(page.locator("tbody tr")).to_have_count(50)
-    first = page.locator("tbody tr").last.get_attribute("id")
+    before = number_of(page.locator("tbody tr").last)
     page.get_by_role("link", name="Next page").click()
     expect(page.locator("tbody tr")).to_have_count(50)
-    assert int(str(first).removeprefix("job-")) > int(
-        str(page.locator("tbody tr").first.get_attribute("id")).removeprefix("job-")
-    )
+    assert number_of(page.locator("tbody tr").first) < before
     page.get_by_role("link", name="First page").click()
     page.goto("/subjects")
     page.get_by_role("link", name="Next page").click()
@@ -43,8 +45,8 @@ def test_lists_go_on_page_after_page(crowded: Dashboard, opened) -> None:
     expect(page.locator("tbody tr")).to_have_count(20)
 
 
-def test_all_that_match_are_meant_not_only_those_on_the_page(crowded: Dashboard, opened) -> None:
-    page: Page = opened(crowded.address)
+def test_all_that_match_are_meant_not_only_those_on_the_page(crowded: Dashboard, opened: Callable[..., Page]) -> None:
+    page = opened(crowded.address)
     page.goto("/")
     expect(page.locator(".tile", has_text="jobs ready")).to_contain_text("100,010")
     expect(page.locator("#verdict h1")).to_have_text("No worker is running, and 100,010 jobs wait.")

@@ -96,10 +96,10 @@ def page(dashboard: Dashboard, opened: Callable[..., Page]) -> Page:
 
 
 @contextmanager
-def working(url: str) -> Iterator[None]:
+def working(url: str, slots: int = 2) -> Iterator[None]:
     """A worker beside the server, as `gristmill up` is one."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("GRISTMILL_", "DATABASE_URL"))}
-    line = [sys.executable, "-m", "gristmill", "-A", str(APP), "--database", url, "up", "-n", "2"]
+    line = [sys.executable, "-m", "gristmill", "-A", str(APP), "--database", url, "up", "-n", str(slots)]
     with subprocess.Popen(line, env=ours, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL) as process:
         try:
             yield

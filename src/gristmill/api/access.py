@@ -58,8 +58,13 @@ class Rules:
         found = self.authenticate(request) if self.authenticate else None
         if found is None:
             token = _bearer(request)
-            found = self._anybody() if token is None else self._of_token(token)
+            found = self._of_cookie(request) or self._anybody() if token is None else self._of_token(token)
         return replace(found, role=Role.VIEWER) if found and self.read_only else found
+
+    def _of_cookie(self, request: Request) -> Caller | None:
+        """One of another ledger that was served here before does not matter: whoever has it could leave it out."""
+        text = request.cookies.get(COOKIE)
+        return None if text is None else self._of_token(text)
 
     def _of_token(self, text: str) -> Caller | None:
         token = self.mill.check_token(text)
@@ -77,7 +82,7 @@ def _bearer(request: Request) -> str | None:
     """What is sent as a token, whatever it is; None: nothing."""
     given = request.headers.get("authorization")
     if given is None:
-        return request.cookies.get(COOKIE)
+        return None
     scheme, _, token = given.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 

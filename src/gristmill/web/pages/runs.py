@@ -90,7 +90,8 @@ def cancel(view: View, number: int) -> Response:
         found = view.mill.cancel_run(number, reason=view.one("reason") or None, by=view.by, dry_run=rehearsal)
         left = sum(stage.total - stage.done + stage.parts_left for stage in found.stages)
         said = f"run {number} is {'stopping' if not found.terminal else found.state}"
-        return Effect(max(left, 1), f"the run stops, and {plural(left, 'unfinished job')} with it" if rehearsal else said)
+        # It is one run, however many of its jobs end while somebody makes up their mind.
+        return Effect(1, f"the run stops, and {plural(left, 'unfinished job')} with it" if rehearsal else said)
 
     question = Question(f"Stop run {number}?", "Stop the run", f"/runs/{number}/cancel", f"/runs/{number}", True, True)
     return confirmed(view, question, act)

@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from gristmill.api import problems
 from gristmill.api.access import LOOPBACK, Authenticate, Rules
+from gristmill.api.events import Hub
 from gristmill.api.guard import Guard
 from gristmill.api.problems import Problem
 from gristmill.api.routes import ROUTERS, health
@@ -50,6 +51,7 @@ def app(
     )
     made.state.mill = mill
     made.state.open = open
+    made.state.hub = Hub(mill)
     for router in ROUTERS:
         made.include_router(router, prefix="/api")
     made.include_router(health.router)

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from gristmill.api.application import app
+from gristmill.api.events import Hub
 from gristmill.errors import Invalid
 from gristmill.mill import Mill
 
@@ -36,7 +37,10 @@ def run(mill: Mill, host: str, port: int, *, hosts: Sequence[str] = (), read_onl
 
 
 class Server(uvicorn.Server):
+    """Ends those who follow events when it is told to stop: they would never leave by themselves."""
+
     def __init__(self, made: FastAPI) -> None:
+        self.hub: Hub = made.state.hub
         made.router.lifespan_context = _lifespan
         super().__init__(
             uvicorn.Config(
@@ -48,6 +52,10 @@ class Server(uvicorn.Server):
                 lifespan="on",
             )
         )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.hub.close()
+        await super().shutdown(sockets)
 
 
 @asynccontextmanager

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gristmill.api.routes import errors, jobs, limits, overview, queues, runs, schedules, subjects, tokens
+from gristmill.api.routes import errors, events, jobs, limits, overview, queues, runs, schedules, subjects, tokens
 
-ROUTERS = [module.router for module in (overview, queues, subjects, runs, jobs, errors, schedules, limits, tokens)]
+ROUTERS = [module.router for module in (overview, queues, subjects, runs, jobs, errors, schedules, limits, events, tokens)]

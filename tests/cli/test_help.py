@@ -36,7 +36,7 @@ def test_help_fits_on_a_small_screen(cli: Cli, path: tuple[str, ...]) -> None:
 
 def test_the_commands_are_those_of_the_table() -> None:
     assert {" ".join(path) for path in all_commands() if path} == {
-        *("start", "enqueue", "up", "work", "serve", "status", "watch", "reconcile", "doctor", "audit", "prune"),
+        *("start", "enqueue", "up", "work", "serve", "status", "watch", "metrics", "reconcile", "doctor", "audit", "prune"),
         *("backup", "restore"),
         *("why", "why run", "why job", "why subject"),
         *("subject", "subject list", "subject show", "subject set", "subject purge", "subject start-stalest"),

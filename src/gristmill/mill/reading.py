@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         limiting,
         listing,
         locks,
+        measure,
         outbox,
         read,
         signatures,
@@ -48,9 +49,10 @@ if TYPE_CHECKING:
         why,
     )
     from gristmill.ledger.store import Tx
+    from gristmill.metrics import Family
 else:
     (delivery_health,) = lazy("gristmill.delivery", "health")
-    limiting, outbox = lazy("gristmill.ledger", "limiting", "outbox")
+    limiting, measure, outbox = lazy("gristmill.ledger", "limiting", "measure", "outbox")
     backup, choose, health, listing, locks, read, signatures, sql, subjects, why = lazy(
         "gristmill.ledger", "backup", "choose", "health", "listing", "locks", "read", "signatures", "sql", "subjects", "why"
     )
@@ -246,6 +248,10 @@ class Reading(Base):
         with self.ledger.reading() as tx:
             active = read.runs(tx, {"r.state IN (0, 1, 7)": {}}, 50)
             return Status(read.run_counts(tx), tuple(active), tuple(read.queues(tx)), tuple(read.workers(tx)))
+
+    def metrics(self) -> list[Family]:
+        """What `/metrics` says, read from the database: `gristmill.metrics.exposition` makes Prometheus's text of it."""
+        return self._read(measure.measure)
 
     def audit(
         self,

@@ -50,6 +50,7 @@ def for_children(settings: WorkerSettings, sources: Sequence[str], ledger: Ledge
         "delivery": [delivery.name, delivery.url],
         "memory_mib": settings.memory_mib,
         "debug": settings.debug,
+        "log_json": settings.log_json,
     }
 
 
@@ -130,7 +131,8 @@ def say(ledger: Ledger, outcomes: Sequence[Outcome], late: Sequence[int]) -> Non
         fate = fates.get(o.job)
         name = "" if fate is None else f" {fate.task}[{fate.key}]" if fate.key else f" {fate.task}"
         why = "".join(f": {said}" for said in (o.verdict.value, o.reason or o.error_class) if said)
-        log.info("job %d%s attempt %d%s%s", o.job, name, o.attempt, why, _next(fate))
+        ids = {"run": o.run, "stage": fate and fate.stage, "job": o.job, "attempt": o.attempt, "outcome": o.verdict.value}
+        log.info("job %d%s attempt %d%s%s", o.job, name, o.attempt, why, _next(fate), extra=ids)
 
 
 def _next(fate: read.Fate | None) -> str:

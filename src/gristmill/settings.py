@@ -43,6 +43,7 @@ class WorkerSettings:
     keep_days: float = 0
     keep_audit_days: float = 0
     debug: bool = False
+    log_json: bool = False
 
     def __post_init__(self) -> None:
         for name, (lowest, highest) in _LIMITS.items():
@@ -99,6 +100,7 @@ HELP: dict[str, str] = {
     "recycle": "replace a child after so many jobs; 0: never",
     "keep_days": "for how long `up` and `prune` keep ended runs and jobs whose code has no `keep=`; 0: for ever",
     "keep_audit_days": "for how long `up` and `prune` keep entries of the audit; 0: for ever",
+    "log_json": "write the log as lines of JSON, and what jobs log too, each with its run, stage, job and attempt",
     "debug": "refuse what may go wrong one day: a second lock while one is held",
 }
 

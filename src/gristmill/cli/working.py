@@ -23,10 +23,11 @@ _slots = click.option(
     "-n", "slots", multiple=True, metavar="[QUEUE=]N", help="Jobs at once (default: one per core); of a QUEUE, for itself."
 )
 _labels = click.option("--label", "labels", multiple=True, metavar="LABEL", help="It has what jobs need: gpu, region=eu.")
-_memory = click.option("--memory", metavar="SIZE", help="For jobs that declare theirs: 8GB (default: what is there).")
+_memory = click.option("--memory", metavar="SIZE", help="For jobs that declare theirs: 8GB (default: all).")
 _grace = click.option(
     "--grace", type=duration, metavar="DURATION", help="How long jobs may go on after SIGTERM (default: 30)."
 )
+_log_json = click.option("--log-json", is_flag=True, help="Log as lines of JSON, also what jobs log.")
 
 
 @click.command(cls=Command, needs_app=True, works=True, short_help="Run a worker, the reconciler, schedules and retention.")
@@ -34,15 +35,24 @@ _grace = click.option(
 @_labels
 @_memory
 @_grace
+@_log_json
 @pass_place
-def up(place: Place, slots: tuple[str, ...], labels: tuple[str, ...], memory: str | None, grace: float | None) -> None:
+def up(
+    place: Place,
+    slots: tuple[str, ...],
+    labels: tuple[str, ...],
+    memory: str | None,
+    grace: float | None,
+    log_json: bool,
+) -> None:
     """Run everything for this machine: a worker for all queues, the reconciler, schedules and retention."""
     from gristmill.housekeeping import beside
 
     app = place.registry()
-    log_to_stderr()
+    log_to_stderr(log_json)
     with place.open(app) as mill:
-        worker = mill.worker(tickers=[mill.pruner().tick], schedules=True, **_machine(slots, labels, memory), grace=grace)
+        how: dict[str, Any] = {**_machine(slots, labels, memory), "grace": grace, "log_json": log_json or None}
+        worker = mill.worker(tickers=[mill.pruner().tick], schedules=True, **how)
         with beside(mill.reconciler().loop):
             _run(worker, place, "worker for all queues, reconciler, schedules and retention")
 
@@ -58,6 +68,7 @@ def up(place: Place, slots: tuple[str, ...], labels: tuple[str, ...], memory: st
 @click.option("--strict", is_flag=True, help="Serve the queues in the order given, not by weight.")
 @click.option("--one-line", is_flag=True, help="Serve them as one line, by priority, then age.")
 @_grace
+@_log_json
 @pass_place
 def work(
     place: Place,
@@ -71,6 +82,7 @@ def work(
     strict: bool,
     one_line: bool,
     grace: float | None,
+    log_json: bool,
 ) -> int:
     """Run a worker; it fires schedules too. SIGTERM or Ctrl-C ends it gracefully; a second one at once."""
     if burst and drain:
@@ -80,7 +92,7 @@ def work(
     if run is not None and (burst or drain):
         raise click.UsageError("--run ends when the run does; --burst and --drain do not go with it")
     app = place.registry()
-    log_to_stderr()
+    log_to_stderr(log_json)
     with place.open(app) as mill:
         if run is not None and (ended := mill.run(run)).terminal:
             show.note(f"run {run} is {ended.state} already: there is nothing to do; run retry {run} runs items of it again")
@@ -88,6 +100,7 @@ def work(
         has = _machine(slots, labels, memory)
         fires = run is None and not burst and not drain
         how: dict[str, Any] = {"strict": strict or None, "one_line": one_line or None, "grace": grace}
+        how["log_json"] = log_json or None
         worker = mill.worker(run=run, queues=queues, schedules=fires, **has, **how)
         what = f"worker for {', '.join(queues)}" if queues else "worker for all queues"
         what = f"{what} of run {run}" if run is not None else what
@@ -145,9 +158,17 @@ class OneLine(logging.Formatter):
         return f"{self.formatTime(record, '%H:%M:%S')} {level}{show.clean(text)}"
 
 
-def log_to_stderr() -> None:
-    handler: logging.StreamHandler[Any] = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine())
+def log_to_stderr(as_json: bool = False) -> None:
+    from gristmill.settings import worker_settings
+
+    handler: logging.Handler
+    if as_json or worker_settings().log_json:
+        from gristmill.logs import json_lines_to
+
+        handler = json_lines_to(2)
+    else:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(OneLine())
     logger = logging.getLogger("gristmill")
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)

@@ -7,7 +7,6 @@ that a recall or a cancellation is heard while a job runs, and ends the process 
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import ctypes
 import faulthandler
 import fcntl
@@ -30,6 +29,7 @@ from gristmill.execution.call import call, call_async
 from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
 from gristmill.execution.frames import Unpacker, pack
+from gristmill.execution.joblog import JobLog, keep_lines, log_as_json
 from gristmill.execution.load import load_for_child
 from gristmill.execution.parts import stage_row
 from gristmill.execution.run import Ended, Plain, cancelled, clean, failed, succeeded
@@ -359,18 +359,6 @@ class _Home:
 # ---- async functions, many at once
 
 
-_log_of_job: contextvars.ContextVar[deque[str] | None] = contextvars.ContextVar("log_of_job", default=None)
-
-
-class _JobLog(logging.Handler):
-    """Keeps the last lines that each async job logged; printed output cannot be told apart."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        lines = _log_of_job.get()
-        if lines is not None:
-            lines.append(self.format(record))
-
-
 async def work_async(child: Child) -> None:
     import asyncio  # not above: children for plain functions do not need it
 
@@ -410,9 +398,8 @@ async def work_async(child: Child) -> None:
 async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop) -> Plain | Ended:
     import asyncio
 
-    lines: deque[str] = deque(maxlen=200)
-    _log_of_job.set(lines)
     ctx = child.context(given, time.monotonic())
+    lines = keep_lines(ctx)
     try:
         this = asyncio.current_task()
         assert this is not None
@@ -479,13 +466,15 @@ def main() -> None:
         link.sendall(pack(["broken", clean(traceback.format_exc(), 8000)]))
         return
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if setup["log"] is not None:
+        log_as_json(setup["log"], child.worker, child.contexts)
     gc.freeze()  # what is loaded by now stays: no need to look through it again and again
     tasks = child.registry.tasks
     child.send("hello", sorted(tasks), any(task.is_async for task in tasks.values()))
     threading.Thread(target=listen, args=(child, unpacker, messages[1:]), daemon=True, name="gristmill-listener").start()
     threading.Thread(target=watch_lease, args=(status,), daemon=True, name="gristmill-lease").start()
     if setup["async"]:
-        logging.getLogger().addHandler(_JobLog())
+        logging.getLogger().addHandler(JobLog())
         import asyncio
 
         asyncio.run(work_async(child))

@@ -75,10 +75,11 @@ class Child:
             self.status = Status(status)
             self.status.live_until(lease_deadline)
             fds = (theirs.fileno(), status)
+            log = _own_stderr() if setup["log_json"] else None
             command = [sys.executable, "-m", "gristmill.execution.child", *map(str, fds), str(os.getpid())]
             self.process = subprocess.Popen(
                 command,
-                pass_fds=fds,
+                pass_fds=fds if log is None else (*fds, log),
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
@@ -88,9 +89,11 @@ class Child:
         finally:
             theirs.close()
             os.close(status)
+            if log is not None:
+                os.close(log)
         ours.setblocking(False)
         self._link = ours
-        self.send(["setup", setup])
+        self.send(["setup", {**setup, "log": log}])
 
     def fileno(self) -> int:
         return self._link.fileno()
@@ -217,6 +220,13 @@ class Child:
         self._link.close()
         self.status.close()
         os.close(self._output)
+
+
+def _own_stderr() -> int | None:
+    """For a child, whose own is captured; None: this process has none."""
+    with contextlib.suppress(OSError):
+        return os.dup(2)
+    return None
 
 
 def fate(

@@ -78,12 +78,14 @@ class Fate(NamedTuple):
     key: str | None  # of a part, after that of its item: `doc-05/001`
     state: State
     due: int | None  # microseconds until it is tried again
+    stage: str | None = None
 
 
 _FATES = Sql(
-    "SELECT j.id, t.name, j.key, p.key AS item, j.state,"
+    "SELECT j.id, t.name, j.key, p.key AS item, j.state, g.name AS stage,"
     " CASE WHEN j.run_at < {waiting} THEN j.run_at - {now} END AS due FROM gm_job j"
     " JOIN gm_task t ON t.id = j.task_id LEFT JOIN gm_job p ON p.id = j.parent_id AND j.stage_id IS NULL"
+    " LEFT JOIN gm_stage g ON g.id = j.stage_id"
     " WHERE j.id {in ids}"
 )
 
@@ -91,7 +93,7 @@ _FATES = Sql(
 def fates(tx: Tx, ids: Iterable[int]) -> dict[int, Fate]:
     rows = tx.all(_FATES, ids=sorted(ids))
     keys = {row.id: f"{row.item}/{row.key}" if row.item else row.key for row in rows}
-    return {row.id: Fate(row.name, keys[row.id], State(row.state), row.due) for row in rows}
+    return {row.id: Fate(row.name, keys[row.id], State(row.state), row.due, row.stage) for row in rows}
 
 
 # ---- results

@@ -14,7 +14,7 @@ from gristmill.ledger import depth
 from gristmill.ledger.finish import Verdict
 from gristmill.metrics import Family, exposition, text, to_json
 from tests.ledger.conftest import Open
-from tests.ledger.play import Play, each, plan, step
+from tests.ledger.play import Play, each, end, plan, step
 
 
 def read(said: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -232,3 +232,45 @@ def test_a_reader_may_look(play: Play) -> None:
     before = play.rows("SELECT * FROM gm_ledger")
     exposition(play.mill)
     assert play.rows("SELECT * FROM gm_ledger") == before
+
+
+# ---- what ended
+
+
+def test_jobs_that_ended_are_counted_by_outcome_and_stay_so_when_they_are_removed(play: Play, clock: FrozenClock) -> None:
+    play.mill.enqueue_many("solo", [{}] * 6)
+    clock.advance(2)
+    player = play.player()
+    jobs = player.take(6)
+    player.complete(*jobs[:3])
+    player.finish(end(jobs[3], Verdict.SKIPPED), end(jobs[4], Verdict.PERMANENT), end(jobs[5], Verdict.PERMANENT))
+
+    def counted(outcome: str) -> float:
+        return Look(play)("jobs_finished_total", queue="default", task="solo", outcome=outcome)
+
+    assert [counted(outcome) for outcome in ("completed", "skipped", "failed", "cancelled")] == [3, 1, 2, 0]
+    play.mill.delete_jobs(ids=[job.id for job in jobs])
+    assert play.value("SELECT count(*) FROM gm_job") <= 1  # SQLite keeps the newest, for its number
+    assert [counted(outcome) for outcome in ("completed", "skipped", "failed", "cancelled")] == [3, 1, 2, 0]
+
+
+def test_waits_and_runs_are_histograms(play: Play, clock: FrozenClock) -> None:
+    play.mill.enqueue_many("solo", [{}] * 2)
+    clock.advance(2)
+    player = play.player()
+    jobs = player.take(2)
+    clock.advance(20)
+    player.finish(*(end(job, Verdict.SKIPPED, ran=20_000_000) for job in jobs))
+    look, of = Look(play), {"queue": "default", "task": "solo"}
+    assert look("job_wait_seconds_count", **of) == look("job_run_seconds_count", **of) == 2
+    assert look("job_wait_seconds_sum", **of) == pytest.approx(4)
+    assert look("job_run_seconds_sum", **of) == pytest.approx(40)
+    assert [look("job_wait_seconds_bucket", **of, le=bound) for bound in ("1", "5", "+Inf")] == [0, 2, 2]
+    assert [look("job_run_seconds_bucket", **of, le=bound) for bound in ("10", "30", "+Inf")] == [0, 2, 2]
+
+
+def test_an_attempt_that_is_followed_by_another_is_counted(play: Play) -> None:
+    play.mill.enqueue("stubborn")
+    player = play.player()
+    player.end(player.take_one(), Verdict.ERROR)
+    assert Look(play)("attempts_retried_total", queue="default", task="stubborn") == 1

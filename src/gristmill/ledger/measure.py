@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from gristmill.clock import SECOND
-from gristmill.ledger import limits
+from gristmill.ledger import limits, minutes
 from gristmill.ledger.columns import REVISION
 from gristmill.ledger.depth import COUNTED, Depth, depths
 from gristmill.ledger.read import now
@@ -17,6 +17,7 @@ from gristmill.ledger.sql import Sql, numbers
 from gristmill.ledger.store import Tx
 from gristmill.limit import Numbers
 from gristmill.metrics import Family
+from gristmill.rollup import BOUNDS, ENDS
 from gristmill.settings import VERSION
 from gristmill.states import ACTIVE_RUN, StageState, State, WorkerState
 
@@ -69,6 +70,7 @@ def measure(tx: Tx) -> list[Family]:
     return [
         _info(),
         *_queues(rows, found, workers, at),
+        *_ended(tx),
         *_workers(workers, busy, at),
         *_runs(tx, at),
         _repairs(tx),
@@ -109,6 +111,22 @@ def _wanted(states: dict[str, Depth], paused: bool, at_once: int | None) -> int:
     running = states["in_progress"].n
     every = running if paused else running + states["ready"].n
     return every if at_once is None else max(running, min(every, at_once))
+
+
+def _ended(tx: Tx) -> list[Family]:
+    """From what is counted in each minute, with the ends themselves: so these survive restarts and pruning, and only grow."""
+    finished = Family("gristmill_jobs_finished_total", "counter", "Jobs that ended, by outcome.")
+    retried = Family("gristmill_attempts_retried_total", "counter", "Attempts that failed and were followed by another.")
+    ran = Family("gristmill_job_run_seconds", "histogram", "How long attempts took.")
+    waited = Family("gristmill_job_wait_seconds", "histogram", "How long jobs waited for their first attempt.")
+    for total in minutes.totals(tx):
+        of, counted = {"queue": total.queue, "task": total.task}, total.done
+        for outcome in ENDS:
+            finished.add(getattr(counted, outcome), **of, outcome=outcome)
+        retried.add(counted.retried, **of)
+        ran.add_histogram(BOUNDS, counted.ran_in, counted.ran, **of)
+        waited.add_histogram(BOUNDS, counted.waited_in, counted.waited, **of)
+    return [finished, retried, ran, waited]
 
 
 def _workers(rows: Sequence[Any], busy: dict[int, int], at: int) -> list[Family]:

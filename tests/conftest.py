@@ -56,6 +56,7 @@ WHY_LEFT_OUT = {
     "slow": "they are of ./run chaos suites",
     "exact": "only the database's own delivery promises it",
     "timing": "machines are noisy: ./run test -m timing",
+    "promtool": "it is not here: apt-get install prometheus (other tests read the rules too)",
 }
 
 
@@ -128,6 +129,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         "slow": config.stash[ALL],
         "exact": other,
         "timing": "timing" not in config.getoption("-m"),
+        "promtool": shutil.which("promtool") is None,
     }
     for mark in [*config.getoption("--without"), *(mark for mark, out in left.items() if out)]:
         left_out = [item for item in items if item.get_closest_marker(mark)]

@@ -114,7 +114,7 @@ def _wanted(states: dict[str, Depth], paused: bool, at_once: int | None) -> int:
 
 
 def _ended(tx: Tx) -> list[Family]:
-    """From what is counted in each minute, with the ends themselves: so these survive restarts and pruning, and only grow."""
+    """From what is counted with the ends themselves, by the minute: so these survive restarts and pruning, and only grow."""
     finished = Family("gristmill_jobs_finished_total", "counter", "Jobs that ended, by outcome.")
     retried = Family("gristmill_attempts_retried_total", "counter", "Attempts that failed and were followed by another.")
     ran = Family("gristmill_job_run_seconds", "histogram", "How long attempts took.")

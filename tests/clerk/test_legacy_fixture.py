@@ -109,7 +109,9 @@ def test_the_105_that_were_found_are_migrated_once_and_a_dry_run_changes_no_row(
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("counts", [FEW, pytest.param(FOUND, marks=[pytest.mark.slow, pytest.mark.timeout(600)])], ids=["few", "found"])
+@pytest.mark.parametrize(
+    "counts", [FEW, pytest.param(FOUND, marks=[pytest.mark.slow, pytest.mark.timeout(600)])], ids=["few", "found"]
+)
 def test_after_migration_none_is_active_or_in_ocr_and_each_was_handed_over_once(
     clerk: OlderClerk, config: Config, counts: dict[str, int]
 ) -> None:

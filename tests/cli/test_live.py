@@ -13,9 +13,9 @@ from rich.console import Console
 from gristmill.cli import show
 from gristmill.cli.bars import bar, picture
 from gristmill.cli.live import Lines, follow
-from gristmill.progress import Pace, ending, standing, worked_since
 from gristmill.errors import Unavailable
 from gristmill.model import Run, Stage
+from gristmill.progress import Pace, ending, standing, worked_since
 
 NOON = datetime(2027, 1, 31, 12, tzinfo=UTC)
 

@@ -19,7 +19,11 @@ def mill_of(url: str, clock: Clock | None = None) -> Mill:
 def busy_hour(url: str) -> None:
     """What was done in the last hour, for a chart of it."""
     for ago in range(57, 1, -2):
-        with mill_of(url, clock=lambda ago=ago: time.time_ns() // 1000 - ago * 60 * SECOND) as mill:
+
+        def then(ago: int = ago) -> int:
+            return time.time_ns() // 1000 - ago * 60 * SECOND
+
+        with mill_of(url, clock=then) as mill:
             mill.enqueue_many(town.notify, [{"to": "x"}] * (40 + 37 * ago % 61))
             for n in range(ago * 7 % 5):
                 mill.enqueue(town.fail, args={"text": f"mailbox {n} is full"})

@@ -1,0 +1,1 @@
+"""What each application was promised to do, done as its operators do it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,15 +13,17 @@ from gristmill import Migrations, Mill
 from gristmill.errors import DatabaseError, Invalid, SchemaMismatch
 from gristmill.ledger import migrate
 from gristmill.ledger.columns import REVISION
+from gristmill.ledger.standing import plain_head, standings
 from gristmill.ledger.store import Ledger
 from tests.apps import shelving
 from tests.ledger.test_migrations import OURS, empty_url, ledger, tables  # noqa: F401
+from tests.servers import ROOT
 
 OWN = [shelving.tables]
 
 
 def where(ledger: Ledger) -> list[tuple[str, str | None]]:  # noqa: F811
-    return [(standing.name, standing.revision) for standing in migrate.standings(ledger, OWN)]
+    return [(standing.name, standing.revision) for standing in standings(ledger, OWN)]
 
 
 def test_all_go_up_and_down_together(empty_url: str, ledger: Ledger) -> None:  # noqa: F811
@@ -103,4 +107,67 @@ def test_what_cannot_be_a_history_is_said(tmp_path: Path) -> None:
     for revision in ("a", "b"):
         (tmp_path / f"{revision}.py").write_text(f"revision, down_revision = {revision!r}, None\n")
     with pytest.raises(Invalid, match="multiple heads"):
-        migrate.standings(None, [Migrations("forked", tmp_path)])
+        standings(None, [Migrations("forked", tmp_path)])
+
+
+PLAIN = {
+    "one": ["revision = 'a'\ndown_revision = None"],
+    "a chain": ["down_revision = 'a'\nrevision: str = 'b'", "revision = 'a'\ndown_revision: str | None = None"],
+    "three, in any order": [
+        "revision = 'z'\ndown_revision = 'm'",
+        "revision = 'm'\ndown_revision = 'q'",
+        "revision = 'q'\ndown_revision = None\nbranch_labels = None\ndepends_on = None",
+    ],
+}
+OTHERS = {
+    "both at once": ["revision, down_revision = 'a', None"],
+    "computed": ["revision = 'a' + 'b'\ndown_revision = None"],
+    "said twice": ["revision = 'a'\nrevision = 'b'\ndown_revision = None"],
+    "merged": [
+        *("revision = 'a'\ndown_revision = None", "revision = 'b'\ndown_revision = 'a'"),
+        *("revision = 'c'\ndown_revision = 'a'", "revision = 'd'\ndown_revision = ('b', 'c')"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", [*PLAIN, *OTHERS])
+def test_the_end_of_a_history_is_what_alembic_says_or_left_to_it(name: str, tmp_path: Path) -> None:
+    for number, text in enumerate((PLAIN | OTHERS)[name]):
+        (tmp_path / f"v{number}.py").write_text(f"{text}\n")
+    by_alembic = migrate.head_by_alembic(Migrations("some", tmp_path))
+    assert plain_head(tmp_path) == (by_alembic if name in PLAIN else None)
+    assert [standing.needed for standing in standings(None, [Migrations("some", tmp_path)])][1:] == [by_alembic]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [],
+        ["revision = 'a'\ndown_revision = None", "revision = 'b'\ndown_revision = None"],
+        ["revision = 'a'\ndown_revision = 'b'", "revision = 'b'\ndown_revision = 'a'"],
+        ["revision = 'b'\ndown_revision = 'missing'"],
+        [
+            "revision = 'a'\ndown_revision = None",
+            "revision = 'b'\ndown_revision = 'a'",
+            "revision = 'c'\ndown_revision = 'a'",
+        ],
+        ["revision = 'a'\ndown_revision = None\nbranch_labels = 'left'"],
+        ["revision = 'a'\ndown_revision = None", "no revision at all"],
+        ["x = 1"],
+    ],
+)
+def test_what_is_no_chain_is_left_to_alembic(files: list[str], tmp_path: Path) -> None:
+    for number, text in enumerate(files):
+        (tmp_path / f"v{number}.py").write_text(f"{text}\n")
+    assert plain_head(tmp_path) is None
+
+
+def test_an_application_with_tables_of_its_own_is_opened_without_alembic(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/new.db"
+    migrate.upgrade(url, own=OWN)
+    program = (
+        "import sys; from gristmill import Mill; from tests.apps import shelving\n"
+        f"with Mill.open({url!r}, shelving.put, shelving.tables) as mill: mill.jobs()\n"
+        "sys.exit('alembic' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0

@@ -16,7 +16,7 @@ from gristmill.cli.show import Column
 
 if TYPE_CHECKING:
     from gristmill.application import Migrations
-    from gristmill.ledger.migrate import Standing
+    from gristmill.ledger.standing import Standing
     from gristmill.ledger.store import Ledger
 
 
@@ -119,7 +119,8 @@ def history(place: Place, json_wanted: bool) -> None:
 @pass_place
 def check(place: Place, json_wanted: bool) -> int:
     """Compare the database's tables with those this version describes; exit 1 when they differ."""
-    from gristmill.ledger.migrate import check_own, differences
+    from gristmill.ledger.migrate import differences
+    from gristmill.ledger.standing import check_own
 
     own = place.own()
     place.refuse_new_file()
@@ -174,7 +175,7 @@ def _ledger(place: Place) -> Iterator[Ledger]:
 
 def _standings(place: Place, own: Sequence[Migrations]) -> list[Standing]:
     """Asking must not make a file."""
-    from gristmill.ledger.migrate import standings
+    from gristmill.ledger.standing import standings
 
     if place.is_new_file():
         return standings(None, own)

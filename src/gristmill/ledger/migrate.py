@@ -19,22 +19,13 @@ from alembic.util.exc import CommandError
 from sqlalchemy import Connection, Engine, inspect
 
 from gristmill.application import Migrations
-from gristmill.errors import Invalid, SchemaMismatch, did_you_mean
+from gristmill.errors import Invalid, did_you_mean
 from gristmill.ledger.columns import REVISION, VERSION_TABLE
 from gristmill.ledger.schema import metadata
-from gristmill.ledger.store import Ledger, shown
+from gristmill.ledger.standing import LEDGER, head
+from gristmill.ledger.store import Ledger
 
-LEDGER = "gristmill"
 _HERE = Path(__file__).parent / "migrations"
-
-
-class Standing(NamedTuple):
-    """Where a history is in a database, and where this code needs it to be."""
-
-    name: str
-    revision: str | None
-    needed: str | None
-    ok: bool
 
 
 class Step(NamedTuple):
@@ -103,7 +94,7 @@ def _make_views(connection: Connection, own: Sequence[Migrations]) -> None:
     if _revision(connection, VERSION_TABLE) != REVISION:
         return
     for history in own:
-        if history.views and _revision(connection, history.version_table) == _head(history):
+        if history.views and _revision(connection, history.version_table) == head(history):
             for view, query in history.views.items():
                 connection.exec_driver_sql(f"CREATE VIEW {view} AS {query}", execution_options={"no_parameters": True})
 
@@ -131,35 +122,12 @@ def history(own: Sequence[Migrations] = ()) -> list[Step]:
     return found
 
 
-def standings(ledger: Ledger | None, own: Sequence[Migrations] = ()) -> list[Standing]:
-    """Where each history is, the ledger's first; None: there is no database yet."""
-
-    def stand(name: str, table: str, needed: str | None) -> Standing:
-        found = None if ledger is None else ledger.revision(table)
-        return Standing(name, found, needed, found == needed)
-
-    theirs = [stand(each.name, each.version_table, _head(each)) for each in own]
-    ours = stand(LEDGER, VERSION_TABLE, REVISION)
-    return [ours._replace(ok=ledger is not None and ledger.accepts(ours.revision)), *theirs]
-
-
-def _head(own: Migrations) -> str | None:
-    """The revision that an application's code needs."""
+def head_by_alembic(own: Migrations) -> str | None:
+    """The revision that an application's code needs, whatever its history looks like."""
     try:
         return ScriptDirectory.from_config(_config(own)).get_current_head()
     except CommandError as error:
         raise Invalid(f"migrations {own.name!r} in {own.folder}: {error}") from None
-
-
-def check_own(ledger: Ledger, own: Sequence[Migrations]) -> None:
-    """Refuses a database in which an application's own tables are not what its code needs."""
-    for name, found, needed, ok in standings(ledger, own)[1:] if own else ():
-        if not ok:
-            url = "URL" if ledger.url.password else shown(ledger.url)
-            raise SchemaMismatch(
-                f"in the database {shown(ledger.url)} the tables of {name!r} are at {found or 'no revision'}, its code needs"
-                f" {needed or 'none'}; run: gristmill -A APP --database {url} db upgrade"
-            )
 
 
 def differences(engine: Engine, own: Sequence[Migrations] = ()) -> list[str]:

@@ -17,9 +17,9 @@ from gristmill.registry import Piece, Registry
 from gristmill.settings import database_url
 
 if TYPE_CHECKING:
-    from gristmill.ledger import fresh, migrate, store
+    from gristmill.ledger import fresh, migrate, standing, store
 else:
-    fresh, migrate, store = lazy("gristmill.ledger", "fresh", "migrate", "store")
+    fresh, migrate, standing, store = lazy("gristmill.ledger", "fresh", "migrate", "standing", "store")
 
 __all__ = ["Mill"]
 
@@ -61,7 +61,7 @@ class Mill(Mending, Many, Watching, Working):
                     fresh.make(ledger)
             ledger.check_schema()
             if registry.migrations:
-                migrate.check_own(ledger, registry.own())
+                standing.check_own(ledger, registry.own())
             return cls(ledger, registry, delivery, redis_url)
         except BaseException:
             ledger.close()

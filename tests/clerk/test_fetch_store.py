@@ -382,9 +382,11 @@ def test_a_second_pass_asks_only_whether_something_changed(tmp_path: Path) -> No
 @pytest.mark.timing
 def test_twenty_slots_are_fifteen_times_as_fast_as_one(tmp_path: Path) -> None:
     """500 documents from a server that takes 100 ms for each answer, in a process of its own."""
-    from tests.clerk.latency import measure
+    from tests.clerk.latency import downloaded, fill, serving
 
-    one, many = measure(tmp_path, 100, 1), measure(tmp_path, 500, 20)
+    (tmp_path / "into").mkdir()
+    with serving(fill(tmp_path / "documents", 500)) as base:
+        one, many = downloaded(base, tmp_path / "into", 100, 1), downloaded(base, tmp_path / "into", 500, 20)
     assert (500 * one / 100) / many >= 15, (one, many)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from accept.clerk.place import Place
 from bench.clerk.figures import Figure, main, spread
+from bench.clerk.ocr import of_children
 from clerk.app import open_mill
 from clerk.config import load
 from gristmill import Mill
@@ -46,12 +47,15 @@ def _on(place: Place, database: str, quick: bool) -> Iterator[Figure]:
 
 
 def _figure(name: str, ask: Callable[[], object]) -> Figure:
-    took = []
+    """By the clock; the processor's time, without the server's, is shown beside it: that is the same on a busy machine."""
+    took, used = [], []
     for _ in range(ROUNDS):
-        began = time.monotonic()
+        began, before = time.monotonic(), time.process_time() + of_children()
         ask()
         took.append(time.monotonic() - began)
-    return Figure(name, spread(took, "{:.3f} s"), f"≤ {REACH:g} s", sorted(took)[ROUNDS // 2] <= REACH)
+        used.append(time.process_time() + of_children() - before)
+    told = f"{spread(took, '{:.3f} s')}, processor {spread(used, '{:.3f} s')}"
+    return Figure(name, told, f"≤ {REACH:g} s", sorted(took)[ROUNDS // 2] <= REACH)
 
 
 def _ask(mill: Mill, query: str) -> object:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -24,7 +25,21 @@ def download_all(
     slots: int,
     pauses: Sequence[float] = PAUSES,
 ) -> Iterator[Outcome]:
-    """What came of each, as it comes. A failure is one document's, except `Critical`, which ends all.
+    """What came of each, as it comes. A failure is one document's, except `Critical`, which ends all."""
+    with contextlib.closing(download_batches(fetcher, founds, known, into, slots, pauses)) as batches:
+        for batch in batches:
+            yield from batch
+
+
+def download_batches(
+    fetcher: Fetcher,
+    founds: Iterable[Found],
+    known: Callable[[Found], Known | None],
+    into: Path,
+    slots: int,
+    pauses: Sequence[float] = PAUSES,
+) -> Generator[list[Outcome], None, None]:
+    """The same, with what came at the same time, or while the last ones were dealt with, in one list.
 
     `founds` and `known` are only used by the thread that iterates. If it stops early, what is on its way is not waited
     for: close the client, and it ends.
@@ -48,8 +63,7 @@ def download_all(
             if not running:
                 break
             done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
+            yield [future.result() for future in done]
         if failure is not None:
             raise failure
     finally:

@@ -25,7 +25,8 @@ _BLANK = {"pages": 0, "page_errors": "{}"}  # of a new row; else nothing
 
 @dataclass
 class Book:
-    """The rows of a site's documents, as they were when this pass began and with what it has changed."""
+    """The rows of a site's documents, as they were when this pass began and with what it has changed. Changes are in the
+    database after `write`, which comes before an item is given away."""
 
     work: Work
     backend: str  # that reads what is new
@@ -33,6 +34,7 @@ class Book:
     rows: dict[str, Row] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)  # that this pass has dealt with
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("listed", "new", "missing", "failed_before"), 0))
+    _unwritten: list[tuple[Row, Row]] = field(default_factory=list)
 
     @classmethod
     def of(cls, work: Work, backend: str, retry_failed: bool) -> Book:
@@ -68,7 +70,7 @@ class Book:
         row = self.rows.get(document.key)
         sha256 = row["sha256"] if fetched.unchanged and row is not None else fetched.sha256
         if not fetched.unchanged:
-            self._write_received(document, fetched)
+            self._change_received(document, fetched)
         self.seen.add(document.key)
         yield from self._item(document, sha256)
 
@@ -79,9 +81,9 @@ class Book:
         values = self._identity(document) | {"url": found.url, "error": error[:_LONGEST_ERROR]}
         there = self.rows.get(document.key)
         values["state"] = "missing" if there is None else there["state"]
-        self._write(values)
+        self._change(values)
 
-    def _write_received(self, document: Document, fetched: Fetched) -> None:
+    def _change_received(self, document: Document, fetched: Fetched) -> None:
         values = self._identity(document) | {
             "url": fetched.found.url,
             "sha256": fetched.sha256,
@@ -94,22 +96,25 @@ class Book:
         row = self.rows.get(document.key)
         same = row is not None and row["sha256"] == fetched.sha256  # a server that cannot tell sends it again
         values |= {} if same else {"state": "fetched", "error": None, "backend": self.backend}
-        self._write(values | ({"state": row["state"]} if same and row is not None else {}))
+        self._change(values | ({"state": row["state"]} if same and row is not None else {}))
 
     # ---- what is to be read
 
     def left(self) -> Iterator[Item]:
         """What an earlier run did not get to, or what is to be tried again: this pass has not come across it."""
+        items: list[Item] = []
         for key in sorted(self.rows.keys() - self.seen):
             row = self.rows[key]
             if row["sha256"] is not None and self.work.files.source(Document.of_key(key)) is not None:
                 self.seen.add(key)
-                yield from self._item(Document.of_key(key), row["sha256"])
+                items += self._item(Document.of_key(key), row["sha256"])
+        self.write()
+        yield from items
 
     def add(self, document: Document, sha256: str, content_type: str) -> None:
         """A file that is in the storage, and that nobody knows of."""
         values = {"sha256": sha256, "content_type": content_type, "state": "fetched", "backend": self.backend}
-        self._write(self._identity(document) | values | {"fetched_at": datetime.now(UTC), "run_id": self.work.run})
+        self._change(self._identity(document) | values | {"fetched_at": datetime.now(UTC), "run_id": self.work.run})
 
     def _item(self, document: Document, sha256: str) -> Iterator[Item]:
         row = self.rows[document.key]
@@ -119,7 +124,7 @@ class Book:
             self.counts["failed_before"] += 1
             return
         if row["backend"] != self.backend:
-            self._write(self._identity(document) | {"state": row["state"], "backend": self.backend})
+            self._change(self._identity(document) | {"state": row["state"], "backend": self.backend})
         self.counts["new"] += 1
         content_type = row["content_type"] or "application/pdf"
         yield document.key, {"sha256": sha256, "backend": self.backend, "content_type": content_type}
@@ -130,13 +135,21 @@ class Book:
         names = {"kind": document.kind, "meeting": document.meeting, "date": document.date}
         return {"subdomain": self.work.subdomain, "key": document.key, **names}
 
-    def _write(self, values: dict[str, Any]) -> None:
+    def _change(self, values: dict[str, Any]) -> None:
         blank = {column.name: _BLANK.get(column.name) for column in tables.document.columns}
         whole = {**blank, **self.rows.get(values["key"], {}), **values}
-        with self.work.ctx.transaction() as connection:
-            _upsert(connection, whole, values)
-            note_change(connection, self.work.ctx)
         self.rows[values["key"]] = whole
+        self._unwritten.append((whole, values))
+
+    def write(self) -> None:
+        """What has changed, in one transaction: one for each document would take longer than to fetch it."""
+        if not self._unwritten:
+            return
+        with self.work.ctx.transaction() as connection:
+            for whole, changed in self._unwritten:
+                _upsert(connection, whole, changed)
+            note_change(connection, self.work.ctx)
+        self._unwritten.clear()
 
 
 def _upsert(connection: Connection, whole: Row, changed: Row) -> None:

@@ -36,14 +36,18 @@ def documents(ctx: Context, options: Options) -> Generator[Item, None, dict[str,
 
 def _from_source(work: Work, book: Book, options: Options) -> Iterator[Item]:
     failures: list[Exception] = []
-    for document, found, came in wiring.downloads(work, book, wanted(work, options)):
-        book.counts["listed"] += 1
-        if isinstance(came, Exception):
-            failures.append(came)
-            book.missing(document, found, str(came))
-        else:
-            yield from book.received(document, came)
-        work.ctx.progress(book.counts["listed"], message=document.key)
+    for batch in wiring.downloads(work, book, wanted(work, options)):
+        items: list[Item] = []
+        for document, found, came in batch:
+            book.counts["listed"] += 1
+            if isinstance(came, Exception):
+                failures.append(came)
+                book.missing(document, found, str(came))
+            else:
+                items += book.received(document, came)
+        book.write()
+        yield from items
+        work.ctx.progress(book.counts["listed"], message=batch[-1][0].key)
     _judge(work, book.counts["listed"], failures)
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from clerk import plugins
 from clerk.errors import Usage
 from clerk.parts import Extractor, Fetched, Fetcher, Found, Known, OcrBackend, Wanted
 from clerk.plugins import Plugins
-from clerk.storage import Document
+from clerk.storage import Document, SiteFiles
 
 if TYPE_CHECKING:
     from clerk.pipeline.book import Book
@@ -52,25 +53,44 @@ def source(work: Work) -> Iterator[Fetcher]:
         yield make({key: value for key, value in extra.items() if key not in _OF_SITE}, client)
 
 
-def downloads(work: Work, book: Book, wanted: Wanted) -> Iterator[tuple[Document, Found, Fetched | Exception]]:
-    """What a source lists, each brought into its place, or why not; as they come."""
+@dataclass(frozen=True)
+class _Keeping:
+    """A fetcher that puts what it brought into its place, in the thread that brought it: a disk may take its time."""
+
+    fetcher: Fetcher
+    files: SiteFiles
+    documents: dict[Found, Document]
+
+    def find(self, wanted: Wanted) -> Iterator[Found]:
+        return self.fetcher.find(wanted)
+
+    def get(self, found: Found, known: Known | None, into: Path) -> Fetched:
+        from clerk.fetchers import store
+
+        came = self.fetcher.get(found, known, into)
+        if not came.unchanged:
+            store.keep(self.files, self.documents[found], came)
+        return replace(came, found=found)  # a plugin may have said it in other words
+
+
+def downloads(work: Work, book: Book, wanted: Wanted) -> Iterator[list[tuple[Document, Found, Fetched | Exception]]]:
+    """What a source lists, each brought into its place, or why not; as they come, those together that came together."""
     from clerk.fetchers import store
-    from clerk.fetchers.downloading import download_all
+    from clerk.fetchers.downloading import download_batches
     from clerk.fetchers.selection import choose
 
-    identities = store.Identities(book.keys)
+    identities, documents = store.Identities(book.keys), dict[Found, Document]()
 
     def known(found: Found) -> Known | None:
-        return book.known(identities.of(found))
+        documents[found] = identities.of(found)
+        return book.known(documents[found])
 
     with source(work) as fetcher, store.incoming(work.files) as into:
-        listed = choose(fetcher.find(wanted), wanted, book.minutes)
-        for came in download_all(fetcher, listed, known, into, AT_ONCE):
-            found, error = (came.found, None) if isinstance(came, Fetched) else came
-            document = identities.of(found)
-            if isinstance(came, Fetched) and not came.unchanged:
-                store.keep(work.files, document, came)
-            yield document, found, came if isinstance(came, Fetched) else cast("Exception", error)
+        keeping = _Keeping(fetcher, work.files, documents)
+        listed = choose(keeping.find(wanted), wanted, book.minutes)
+        for batch in download_batches(keeping, listed, known, into, AT_ONCE):
+            pairs = [(came.found, came) if isinstance(came, Fetched) else came for came in batch]
+            yield [(documents[found], found, came) for found, came in pairs]
 
 
 def reader(label: str) -> OcrBackend:

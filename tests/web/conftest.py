@@ -36,7 +36,7 @@ def dashboard_of(url: str, *options: str) -> Iterator[Dashboard]:
         yield Dashboard(served, mill)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: while it is there, no other test in this process can run an event loop
 def browser() -> Iterator[Browser]:
     path = chromium.find()
     if path is None:

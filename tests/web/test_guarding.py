@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from playwright.sync_api import Page, expect
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.testclient import TestClient
 
 from gristmill.api import app
 from gristmill.web import Extra, page
@@ -26,6 +30,23 @@ def filled(path: str) -> str:
     for name, value in {"number:int": "1", "name:path": "nightly", "name": "mail", "fingerprint": "abc"}.items():
         path = path.replace("{" + name + "}", value)
     return path
+
+
+@contextmanager
+def here(application: Any) -> Iterator[httpx.Client]:
+    """An application as others mount it, served by a thread of this process."""
+    server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        with httpx.Client(base_url=f"http://localhost:{server.servers[0].sockets[0].getsockname()[1]}") as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join(30)
 
 
 @pytest.fixture
@@ -177,7 +198,7 @@ def test_an_application_adds_pages_of_its_own(sqlite_url: str, tmp_path: Path) -
         return page(request, "sites.html", title="Sites", text="<b>not bold</b>")
 
     extra = Extra("Sites", "/sites", [Route("/sites", sites)], tmp_path)
-    with mill_of(sqlite_url) as mill, TestClient(app(mill, open=True, extras=[extra]), "http://localhost") as client:
+    with mill_of(sqlite_url) as mill, here(app(mill, open=True, extras=[extra])) as client:
         text = client.get("/sites").text
         assert "&lt;b&gt;not bold" in text
         assert 'href="/sites" ' in text
@@ -185,7 +206,7 @@ def test_an_application_adds_pages_of_its_own(sqlite_url: str, tmp_path: Path) -
         assert "unsafe" not in client.get("/sites").headers["content-security-policy"]
         assert ">Sites<" in client.get("/").text
         assert client.get("/sites", headers={"Host": "evil.example"}).status_code == 403
-    with mill_of(sqlite_url) as mill, TestClient(app(mill, extras=[extra]), "http://localhost") as client:
+    with mill_of(sqlite_url) as mill, here(app(mill, extras=[extra])) as client:
         assert client.get("/sites", follow_redirects=False).headers["location"].startswith("/login")
 
 
@@ -195,7 +216,7 @@ def test_mounted_below_another_application_it_links_to_itself(sqlite_url: str) -
     with mill_of(sqlite_url) as mill:
         outer = FastAPI()
         outer.mount("/mill", app(mill, open=True, pages=True))
-        with TestClient(outer, "http://localhost") as client:
+        with here(outer) as client:
             text = client.get("/mill/").text
             assert 'href="/mill/runs"' in text
             assert 'hx-get="/mill/"' in text

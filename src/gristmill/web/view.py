@@ -83,7 +83,8 @@ class View:
 
     def check_form(self) -> None:
         """The form is one of ours: no page of another site knows the cookie's text."""
-        if not hmac.compare_digest(self.one("token").encode(), self.request.cookies.get(TOKEN, "").encode()):
+        ours = self.request.cookies.get(TOKEN, "")
+        if not ours or not hmac.compare_digest(self.one("token").encode(), ours.encode()):
             raise Trouble(403, "this form is not from here, or is too old; nothing was changed. Load the page again")
 
     # ---- what was sent

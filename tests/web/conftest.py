@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from gristmill import Mill
 from tests import chromium
@@ -19,6 +19,8 @@ from tests.api.server import Served, serving
 from tests.web.filling import fill, mill_of
 
 APP = Path(__file__).parent / "town.py"
+PATIENCE = 30_000  # milliseconds: a machine may be busy, and nothing here asserts how long something takes
+expect.set_options(timeout=PATIENCE)
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 400, "height": 800}
 
 
@@ -77,7 +79,7 @@ def opened(browser: Browser) -> Iterator[Callable[..., Page]]:
         context = browser.new_context(base_url=address, **{"viewport": WIDE, **options})
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(30_000)  # a machine may be busy; nothing here asserts how long it takes
+        page.set_default_timeout(PATIENCE)
         page.on("console", listen)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))

@@ -15,7 +15,7 @@ from tests.web.filling import HOSTILE, mill_of
 
 AXE = (Path(__file__).parent / "vendored" / "axe.min.js").read_text()
 PAGES = {
-    "/": "is paused",
+    "/": "No worker is running",
     "/subjects": "Subjects",
     "/subjects/1": "Millbrook",
     "/subjects?q=stale:1d": "Subjects",
@@ -95,9 +95,12 @@ def test_a_page_without_anything_says_so(nothing: Dashboard, opened: Callable[..
 
 def test_the_overview_says_what_is_wrong_and_leads_there(dashboard: Dashboard, page: Page) -> None:
     page.goto("/")
-    expect(page.locator("#verdict h1")).to_have_text("Queue mail is paused: 21 jobs wait.")
+    expect(page.locator("#verdict h1")).to_contain_text("No worker is running, and")
     expect(page.locator("#verdict")).to_contain_text("jobs failed within a day")
     page.locator("#verdict .button").click()
+    expect(page).to_have_url(f"{dashboard.address}/workers")
+    page.goto("/")
+    page.locator("#verdict").get_by_text("Queue mail is paused: 21 jobs wait.").click()
     expect(page).to_have_url(f"{dashboard.address}/queues")
 
 

@@ -63,7 +63,7 @@ def faults(page: Page) -> list[str]:
 def test_a_page_opens_fits_and_has_no_serious_fault(
     dashboard: Dashboard, opened: Callable[..., Page], path: str, title: str
 ) -> None:
-    for options in ({}, {"viewport": NARROW}, {"color_scheme": "dark"}, {"viewport": NARROW, "color_scheme": "dark"}):
+    for options in ({}, {"viewport": NARROW, "color_scheme": "dark"}):
         page = opened(dashboard.address, **options)
         answer = page.goto(address(dashboard, path))
         assert answer is not None

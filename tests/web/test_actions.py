@@ -150,7 +150,7 @@ def test_a_run_is_started_stopped_and_retried(dashboard: Dashboard, page: Page) 
     last(dashboard, "run.cancel")
     page.goto("/runs/1")
     press(page, "Retry what failed")
-    expect(page.locator(".question")).to_contain_text("after that: thumbnails, publish")
+    expect(page.locator(".question")).to_contain_text("after that: extract, thumbnails, publish")
     press(page, "Run it again")
     expect(page.locator(".said")).to_contain_text("queued again")
     assert dashboard.mill.run(1).epoch == 2
@@ -197,6 +197,9 @@ def test_an_error_is_ignored_heeded_and_retried(dashboard: Dashboard, page: Page
 
 
 def test_a_schedule_is_paused_resumed_and_run(dashboard: Dashboard, page: Page) -> None:
+    [last_time, *_] = dashboard.mill.schedule_history("nightly")
+    assert last_time.job is not None
+    dashboard.mill.cancel_job(last_time.job, by="test")
     page.goto("/schedules")
     page.locator("#schedule-nightly").get_by_role("button", name="Pause").click()
     expect(page.locator("h1")).to_contain_text("paused")

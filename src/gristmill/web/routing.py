@@ -68,6 +68,7 @@ def add_pages(app: Starlette, mill: Mill, extras: Sequence[Extra] = ()) -> None:
 
     site = Site(mill, extras, any(getattr(route, "path", "") == "/api/events" for route in app.router.routes))
     app.router.routes.append(Route("/static/{name}", _static, include_in_schema=False))
+    app.router.routes.append(Route("/favicon.ico", _icon, include_in_schema=False))
     for part in ALL:
         for page in part.pages:
             endpoint = _endpoint(site, page)
@@ -151,8 +152,16 @@ def _with_headers(send: Any) -> Any:
     return sending
 
 
+def _icon(request: Request) -> Response:
+    """Browsers ask for it where no page says which: on a JSON document, on a part of a page."""
+    return _file("icon.svg")
+
+
 def _static(request: Request) -> Response:
-    name = request.path_params["name"]
+    return _file(request.path_params["name"])
+
+
+def _file(name: str) -> Response:
     if name not in _FILES:
         return Response("there is no such file", 404, media_type="text/plain", headers=HEADERS)
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from gristmill.errors import GristmillError, Invalid, NotFound
-from gristmill.model import Subject
+from gristmill.model import Subject, Why
 from gristmill.watched import Role
 from gristmill.web import search
 from gristmill.web.asking import Effect, Question, confirmed
@@ -81,7 +81,7 @@ def subject(view: View, number: int) -> Response:
         subject=found,
         runs=runs,
         shown=_RUNS,
-        why=view.mill.why(**which),
+        why=_why(view, found),
         failed=view.mill.jobs(run=runs[0].id, state="failed", parts=False, limit=5) if runs else [],
         recoveries=view.mill.recoveries(**which)[:5],
         startable=found.pipeline in view.mill.registry.pipelines,
@@ -95,8 +95,16 @@ def peek(view: View, number: int) -> Response:
     run = found.active_run or found.last_run
     failed = view.mill.jobs(run=run, state="failed", parts=False, limit=3) if run else []
     attempts = {job.id: view.mill.attempts(job.id)[:1] for job in failed[:1]}
-    why = view.mill.why(pipeline=found.pipeline, subject=found.name)
-    return view.page("peek.html", why=why, failed=failed, attempts=attempts, path=f"/subjects/{number}", run=run)
+    seen: dict[str, Any] = {"why": _why(view, found), "failed": failed, "attempts": attempts, "run": run}
+    return view.page("peek.html", path=f"/subjects/{number}", **seen)
+
+
+def _why(view: View, subject: Subject) -> Why | None:
+    """None: it has no run."""
+    try:
+        return view.mill.why(pipeline=subject.pipeline, subject=subject.name)
+    except NotFound:
+        return None
 
 
 @pages.post("/subjects/{number:int}/start")

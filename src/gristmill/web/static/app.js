@@ -155,7 +155,7 @@ document.addEventListener("DOMContentLoaded", () => {
   if (matchMedia("(max-width: 860px)").matches) document.querySelector("details.menu").open = false;
   const drawer = document.getElementById("drawer");
   document.body.addEventListener("htmx:after:swap", (event) => {
-    if (event.target.id === "drawer-content" && !drawer.open) drawer.show();
+    if (event.detail?.ctx?.target?.id === "drawer-content" && !drawer.open) drawer.show();
     countMarks();
   });
   const isLive = (event) => event.detail?.ctx?.sourceElement?.id === "live";

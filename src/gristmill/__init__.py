@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gristmill.settings import VERSION
 
 if TYPE_CHECKING:
-    from gristmill.application import Finding, Migrations, check
+    from gristmill.application import Finding, Migrations, check, routes
     from gristmill.backends import (
         ArqQueueBackend,
         DatabaseQueueBackend,
@@ -72,6 +72,7 @@ __all__ = [
     "Unspent",
     "check",
     "queue_backend",
+    "routes",
     "task",
 ]
 
@@ -95,6 +96,7 @@ _HOME = {
     "Schedule": "gristmill.schedule",
     "Task": "gristmill.pipeline",
     "check": "gristmill.application",
+    "routes": "gristmill.application",
     "task": "gristmill.pipeline",
 }
 

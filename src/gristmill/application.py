@@ -1,4 +1,5 @@
-"""What an application brings besides pipelines and tasks: its tables, SQL for the ends of its jobs, checks of its own."""
+"""What an application brings besides pipelines and tasks: its tables, SQL for the ends of its jobs, checks and routes of
+its own."""
 
 from __future__ import annotations
 
@@ -146,3 +147,25 @@ class Check:
 def check(fn: Callable[..., Any]) -> Check:
     """Makes a function a check: reconcile asks it, in a child process, what is wrong. It yields `Finding`s."""
     return Check(fn)
+
+
+class Routes:
+    """A function of the application that adds to its HTTP server. Called directly it is just the function."""
+
+    def __init__(self, fn: Callable[[Any], object]) -> None:
+        if not callable(fn) or inspect.iscoroutinefunction(fn):
+            raise Invalid(f"@routes goes above a plain function of the FastAPI application, not {quoted(fn)}")
+        self.fn = fn
+        self.name = f"{fn.__module__}.{getattr(fn, '__qualname__', '')}"
+        self.__doc__ = fn.__doc__
+
+    def __call__(self, app: Any) -> object:
+        return self.fn(app)
+
+    def __repr__(self) -> str:
+        return f"<routes {self.name!r}>"
+
+
+def routes(fn: Callable[[Any], object]) -> Routes:
+    """Makes a function one that `gristmill serve` calls with its FastAPI application, before it serves. Nobody else does."""
+    return Routes(fn)

@@ -1,4 +1,4 @@
-"""What an application offers, by name: its pipelines and tasks, its own tables, its checks, its schedules."""
+"""What an application offers, by name: its pipelines and tasks, its own tables, its checks, its schedules, its routes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gristmill.application import Check, Migrations
+from gristmill.application import Check, Migrations, Routes
 from gristmill.errors import Invalid, did_you_mean
 from gristmill.pipeline import Part, Pipeline, Stage, Task
 from gristmill.schedule import Schedule
 
-Piece = Pipeline | Task[Any, Any] | Migrations | Check | Schedule
+Piece = Pipeline | Task[Any, Any] | Migrations | Check | Schedule | Routes
 
 
 class Registry:
@@ -24,6 +24,7 @@ class Registry:
         self.migrations: dict[str, Migrations] = {}
         self.checks: dict[str, Check] = {}
         self.schedules: dict[str, Schedule] = {}
+        self.routes: dict[str, Routes] = {}
         self._prepared: set[str] = set()
         for piece in pieces:
             self.add(piece)
@@ -45,12 +46,14 @@ class Registry:
             self._put(self.checks, piece.name, piece, "check")
         elif isinstance(piece, Schedule):
             self._put(self.schedules, piece.name, piece, "schedule")
+        elif isinstance(piece, Routes):
+            self._put(self.routes, piece.name, piece, "function of routes")
         else:
             raise Invalid(f"an application is made of pipelines and tasks, not of {piece!r}")
 
     def pieces(self) -> list[Piece]:
         work: list[Piece] = [*self.pipelines.values(), *self.tasks.values()]
-        return [*work, *self.migrations.values(), *self.checks.values(), *self.schedules.values()]
+        return [*work, *self.migrations.values(), *self.checks.values(), *self.schedules.values(), *self.routes.values()]
 
     def own(self) -> list[Migrations]:
         """The histories of its own tables."""
@@ -118,6 +121,6 @@ def pieces_of(namespace: Mapping[str, Any]) -> Iterator[Piece]:
     """What of an application a module holds at its top level."""
     seen: set[int] = set()
     for value in namespace.values():
-        if isinstance(value, Pipeline | Task | Migrations | Check | Schedule) and id(value) not in seen:
+        if isinstance(value, Pipeline | Task | Migrations | Check | Schedule | Routes) and id(value) not in seen:
             seen.add(id(value))
             yield value

@@ -46,7 +46,7 @@ class Served:
 
 
 @contextmanager
-def serving(database: str, *options: str, app: Path | None = APP) -> Iterator[Served]:
+def serving(database: str, *options: str, app: Path | str | None = APP) -> Iterator[Served]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
     words = [*(["-A", str(app)] if app else []), "--database", database, "serve", "--port", "0", *options]
     line = [sys.executable, "-m", "gristmill", *words]

@@ -33,7 +33,9 @@ def test_what_is_read_is_what_the_mill_says(client: httpx.Client, mill: Mill) ->
         "/api/schedules": {"items": []},
         "/api/locks": {"items": []},
         "/api/limits": {"items": []},
-        "/api/why?run=1": to_json(mill.why(run=1)),
+        "/api/runs/1/why": to_json(mill.why(run=1)),
+        f"/api/jobs/{failed.id}/why": to_json(mill.why(job=failed.id)),
+        "/api/subjects/1/why": to_json(mill.why(pipeline="letters", subject="books")),
         "/api/jobs?state=failed&state=skipped": {"items": to_json(mill.jobs(state=["failed", "skipped"])), "next": None},
     }
     for path, expected in found.items():

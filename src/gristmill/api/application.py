@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from gristmill.api import problems
@@ -35,7 +35,6 @@ def app(
     read_only: bool = False,
     hosts: Sequence[str] = (),
     authenticate: Authenticate | None = None,
-    routers: Sequence[APIRouter] = (),
     pages: bool = False,
     extras: Sequence[Extra] = (),
 ) -> FastAPI:
@@ -43,8 +42,8 @@ def app(
 
     Who gets in: with `authenticate`, whom that knows (it gets the request, and says a `Caller` or None); who has a token
     of the ledger; with `open`, while there is no token, everybody who reaches it, under one of the names of this machine
-    or of `hosts` only. `read_only`: nobody can change anything. `routers`: an application's own. `pages`: with the
-    dashboard, and with pages of an application (`extras`).
+    or of `hosts` only. `read_only`: nobody can change anything. `pages`: with the dashboard, and with pages of an
+    application (`extras`). What the application's functions with `@routes` add is there too.
     """
     made = FastAPI(
         title="Gristmill", version=VERSION, description=_ABOUT, docs_url=None, redoc_url=None, responses=_PROBLEMS
@@ -55,8 +54,8 @@ def app(
     for router in ROUTERS:
         made.include_router(router, prefix="/api")
     made.include_router(health.router)
-    for router in routers:
-        made.include_router(router)
+    for add in mill.registry.routes.values():
+        add(made)
     if pages or extras:
         from gristmill.web import add_pages
 

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 from annotated_types import GroupedMetadata, MaxLen, MinLen
 from fastapi import Path
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from gristmill.api.problems import Trouble
 from gristmill.model import Bulk
 from gristmill.settings import KEY_LIMIT, LABEL_LIMIT, NAME_LIMIT
 
-_MOST_ID = 2**63 - 1
+_MOST_ID = 2**53 - 1  # what every reader of JSON can hold
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 
 
 def _plain(text: str) -> str:
     if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
         raise ValueError("it holds a character that no database can")
     return text
+
+
+def _written(moment: object) -> object:
+    if not isinstance(moment, str) or not _MOMENT.match(moment):
+        raise ValueError("write it as 2027-01-31T14:30:00Z")
+    return moment
+
+
+def _whole(number: object) -> object:
+    """JSON knows no integers: 3.0 is 3 too."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+WHOLE = BeforeValidator(_whole)
 
 
 class Text(GroupedMetadata):
@@ -40,23 +56,33 @@ Label = Annotated[str, Text(LABEL_LIMIT)]
 WantedLabel = Annotated[str, Text(2 * LABEL_LIMIT + 1)]
 Reason = Annotated[str, Text(2000)]
 Args = dict[Annotated[str, Text(KEY_LIMIT, 0)], Any]
-Number = Annotated[int, Field(ge=1, le=_MOST_ID, strict=False)]
+Number = Annotated[int, Field(ge=1, le=_MOST_ID), WHOLE]
 Seconds = Annotated[float, Field(ge=0, lt=1e9)]
 Cursor = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}$", description="`next` of the page before")]
-Moment = Annotated[AwareDatetime, Field(description="with a time zone: `2027-01-31T14:30:00Z`")]
+Moment = Annotated[
+    AwareDatetime,
+    Field(strict=False, description="with a time zone: `2027-01-31T14:30:00Z`"),
+    BeforeValidator(_written),
+]
 JobState = Literal["queued", "in_progress", "completed", "completed_with_errors", "failed", "cancelled", "skipped"]
 RunState = Literal["waiting", "queued", "in_progress", "completed", "completed_with_errors", "failed", "cancelled"]
 Priority = Literal["high", "normal", "low"]
-Id = Annotated[int, Path(ge=1, le=_MOST_ID)]
+Id = Annotated[int, Path(ge=1, le=_MOST_ID, examples=[1])]
 
 
 class Asked(BaseModel):
-    """What is asked for, and nothing else."""
+    """What is asked for in a body, and nothing else; a number is not a yes or no."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class AskedInQuery(BaseModel):
+    """What is asked for in a query, where all is text."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Listing(Asked):
+class Listing(AskedInQuery):
     """A page of a list."""
 
     limit: Annotated[int, Field(ge=1, le=1000)] = 50
@@ -96,7 +122,7 @@ class JobFilter(Asked):
 class _Chosen(Asked):
     """By number, or by what they have in common; at least one of these."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"minProperties": 1})
     ids: Annotated[list[Number], Field(min_length=1, max_length=10_000)] | None = None
     older: Seconds | None = Field(None, description="created so many seconds ago, or earlier")
 
@@ -117,7 +143,7 @@ class ChosenJobs(_Chosen, JobFilter):
 class Confirmed(Asked):
     """Something that is done to many. Without `confirm` nothing is done, and the answer says how many it would be."""
 
-    confirm: Annotated[int, Field(ge=0, le=_MOST_ID)] | None = Field(
+    confirm: Annotated[int, Field(ge=0, le=_MOST_ID), WHOLE] | None = Field(
         None, description="do it, if it is still about so many; without it, only say how many"
     )
 

@@ -101,8 +101,25 @@ def _http(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         said = f"there is nothing at {request.url.path!r}; /openapi.json lists what there is"
     elif error.status_code == 405:
-        said = f"{request.url.path!r} does not take {request.method}"
+        allowed = _methods(request)
+        said = f"{request.url.path!r} does not take {request.method}, only {allowed}"
+        return response(405, said, {"Allow": allowed})
     return response(error.status_code, said, error.headers)
+
+
+def _methods(request: Request) -> str:
+    """What can be done at an address, by all its routes."""
+    paths: dict[str, Any] = request.app.openapi()["paths"]
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    shapes = [path] if path in paths else [shape for shape in paths if _fits(shape, path)]
+    return ", ".join(sorted({method.upper() for shape in shapes for method in paths[shape]})) or "GET"
+
+
+def _fits(shape: str, path: str) -> bool:
+    ours, theirs = shape.split("/"), path.split("/")
+    return len(ours) == len(theirs) and all(
+        mine[:1] == "{" or mine == other for mine, other in zip(ours, theirs, strict=True)
+    )
 
 
 def of(error: Exception, scope: Scope) -> Response:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from types import FrameType
 
 from fastapi import FastAPI
 
@@ -32,7 +34,10 @@ def run(mill: Mill, host: str, port: int, *, hosts: Sequence[str] = (), read_onl
     port = listening.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     log.info("http://%s:%d/ serves %s%s; Ctrl-C stops it", shown, port, where, ", read-only" if read_only else "")
-    Server(made).run(sockets=[listening])
+    server = Server(made)
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn has its own while it serves, and sends itself these at the end
+        signal.signal(number, server.stop)
+    server.run(sockets=[listening])
     log.info("stopped")
 
 
@@ -52,6 +57,9 @@ class Server(uvicorn.Server):
                 lifespan="on",
             )
         )
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.hub.close()

@@ -78,6 +78,7 @@ def subjects(
     tx: Tx,
     *,
     pipeline: str | None = None,
+    name: str | None = None,
     labels: Sequence[tuple[str, str | None]] = (),
     stale_for: int | None = None,
     state: int | None = None,
@@ -90,6 +91,9 @@ def subjects(
     if pipeline is not None:
         where.append("s.pipeline = :pipeline")
         values["pipeline"] = pipeline
+    if name is not None:
+        where.append("s.name = :name")
+        values["name"] = name
     if stale_for is not None:
         where.append("s.last_good_at <= :before")
         values["before"] = tx.value(_NOW) - stale_for  # a number, so that PostgreSQL can judge how many these are

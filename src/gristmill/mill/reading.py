@@ -181,6 +181,7 @@ class Reading(Base):
         self,
         *,
         pipeline: Pipeline | str | None = None,
+        name: str | None = None,
         label: str | Iterable[str] = (),
         stale_for: float | timedelta | None = None,
         state: str | None = None,
@@ -197,6 +198,7 @@ class Reading(Base):
             return subjects.subjects(
                 tx,
                 pipeline=None if pipeline is None else name_of(pipeline),
+                name=name,
                 labels=[label_of(text) for text in wanted],
                 stale_for=None if stale_for is None else delay_of(stale_for, "stale_for"),
                 state=state_of(state),

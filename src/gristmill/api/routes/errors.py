@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from gristmill.api.access import Operator, Viewer
-from gristmill.api.asking import Asked, Confirmed, Moment, Name, check_confirmed
+from gristmill.api.asking import Asked, AskedInQuery, Confirmed, Moment, Name, check_confirmed
 from gristmill.api.shapes import answer, extended, items, items_of, shape
 from gristmill.model import ErrorDetail, RetriedError, Signature, to_json
 
@@ -17,7 +17,7 @@ _Retried = extended(RetriedError, "RetriedErrorAnswer", dry_run=bool, count=int)
 Fingerprint = Annotated[Name, Path()]
 
 
-class WhichErrors(Asked):
+class WhichErrors(AskedInQuery):
     queue: Name | None = None
     stage: Name | None = None
     pipeline: Name | None = None

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field
 
 from gristmill.api.access import Viewer
-from gristmill.api.asking import Asked, Name, Number
+from gristmill.api.asking import AskedInQuery, Name, Number
 from gristmill.api.events import MOST, Hub, Stream
 from gristmill.api.problems import Trouble
 
@@ -16,7 +16,7 @@ router = APIRouter(tags=["events"])
 Place = Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}-[0-9]{1,18}$")]
 
 
-class WhichEvents(Asked):
+class WhichEvents(AskedInQuery):
     run: Number | None = Field(None, description="only those of this run")
     name: list[Name] | None = Field(None, description="only these: run, jobs, worker, schedule, audit, …")
 

@@ -6,10 +6,11 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from gristmill.api.access import Admin, Call, Operator, Viewer
 from gristmill.api.asking import (
+    WHOLE,
     Args,
     Asked,
     Done,
@@ -29,7 +30,7 @@ from gristmill.api.asking import (
 )
 from gristmill.api.shapes import answer, extended, items, items_of, list_of, page, page_of, shape
 from gristmill.errors import Invalid, NotFound
-from gristmill.model import Attempt, Job, to_json
+from gristmill.model import Attempt, Job, Why, to_json
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 _Job = shape(Job)
@@ -38,6 +39,7 @@ _Added = extended(Job, "AddedJob", created=bool)
 
 
 class WhichJobs(Listing, JobFilter):
+    model_config = ConfigDict(strict=False)
     since: Moment | None = Field(None, description="created then or later")
     archived: bool = Field(False, description="only archived ones, which are left out otherwise")
     parts: bool = Field(True, description="of a run or a subject, parts of items too")
@@ -63,6 +65,12 @@ def attempts(call: Viewer, job: Id) -> Response:
     return items(call.mill.attempts(job))
 
 
+@router.get("/{job:int}/why", response_model=shape(Why))
+def why(call: Viewer, job: Id) -> Response:
+    """The one reason that it is not moving, and the command that mends it."""
+    return answer(call.mill.why(job=job))
+
+
 # ---- asking for some
 
 
@@ -77,7 +85,7 @@ class NewJob(Asked):
     unique_scope: Literal["unfinished", "queued"] = "unfinished"
     once: Key | None = Field(None, description="whoever asks with this key again, within a week, gets the same job")
     timeout: Annotated[float, Field(gt=0, le=31_536_000)] | None = None
-    retries: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    retries: Annotated[int, Field(ge=0, le=10_000), WHOLE] | None = None
     needs: list[Key] | None = Field(None, description="labels that its worker must have")
     limit_key: Key | None = None
 
@@ -92,7 +100,7 @@ def enqueue(call: Operator, asked: NewJob) -> Response:
 
 class NewJobs(Asked):
     task: TaskName
-    args: Annotated[list[Args], Field(min_length=1, max_length=10_000)]
+    args: Annotated[list[Args], Field(min_length=1, max_length=1000)]
     queue: Name | None = None
     priority: Priority = "normal"
 

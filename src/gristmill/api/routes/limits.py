@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from gristmill.api.access import Admin, Operator, Viewer
-from gristmill.api.asking import Asked, Name, Text
+from gristmill.api.asking import WHOLE, Asked, AskedInQuery, Name, Text
 from gristmill.api.shapes import answer, items, items_of, shape
 from gristmill.model import LimitState
 from gristmill.settings import KEY_LIMIT
@@ -19,10 +19,10 @@ LimitKey = Annotated[str, Text(KEY_LIMIT, 0)]
 Share = Annotated[float, Field(ge=0.001, le=1e9)]
 
 
-class WhichLimits(Asked):
+class WhichLimits(AskedInQuery):
     name: Name | None = None
     key: LimitKey | None = None
-    most: Annotated[int, Field(ge=1, le=1000)] = 1000
+    most: Annotated[int, Field(ge=1, le=1000), WHOLE] = 1000
 
 
 @router.get("", response_model=items_of(LimitState))
@@ -34,9 +34,9 @@ def limits(call: Viewer, asked: Annotated[WhichLimits, Query()]) -> Response:
 class LimitNumbers(Asked):
     """What is not given stays; null for no such limit."""
 
-    at_once: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    at_once: Annotated[int, Field(ge=1, le=10**9), WHOLE] | None = None
     per_second: Share | None = None
-    breaker: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    breaker: Annotated[int, Field(ge=1, le=10**9), WHOLE] | None = None
     cooldown: Share = 60
 
 

@@ -7,10 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from gristmill.api.access import Admin, Viewer
-from gristmill.api.asking import Asked, Confirmed, Key, Listing, Moment, Name, Number, Seconds, check_confirmed
+from gristmill.api.asking import Asked, AskedInQuery, Confirmed, Key, Listing, Moment, Name, Seconds, check_confirmed
 from gristmill.api.shapes import answer, extended, items, items_of, page, page_of, shape
-from gristmill.errors import Invalid
-from gristmill.model import AuditEntry, Diagnosis, Lock, Pruned, Repair, Status, Why, Worker
+from gristmill.model import AuditEntry, Diagnosis, Lock, Pruned, Repair, Status, Worker
 
 router = APIRouter(tags=["overview"])
 _Pruned = extended(Pruned, "PrunedAnswer", dry_run=bool, count=int)
@@ -22,7 +21,7 @@ def overview(call: Viewer) -> Response:
     return answer(call.mill.status())
 
 
-class WhichWorkers(Asked):
+class WhichWorkers(AskedInQuery):
     every: bool = False
 
 
@@ -52,19 +51,6 @@ def audit(call: Viewer, asked: Annotated[WhatPeopleDid, Query()]) -> Response:
     return page(call.mill.audit(**patterns, since=asked.since, limit=asked.limit + 1, after=asked.after), asked.limit)
 
 
-class Subject(Asked):
-    run: Number | None = None
-    job: Number | None = None
-    pipeline: Name | None = None
-    subject: Key | None = None
-
-
-@router.get("/why", response_model=shape(Why))
-def why(call: Viewer, asked: Annotated[Subject, Query()]) -> Response:
-    """The one reason that a run, a job, or a subject of a pipeline is not moving, and the command that mends it."""
-    return answer(call.mill.why(**asked.model_dump(exclude_none=True)))
-
-
 @router.get("/doctor", response_model=items_of(Diagnosis))
 def doctor(call: Viewer) -> Response:
     """What is well with the database and this machine and what is not, each with what mends it."""
@@ -81,8 +67,6 @@ class WhatToMend(Asked):
 @router.post("/reconcile", response_model=items_of(Repair))
 def reconcile(call: Admin, asked: WhatToMend) -> Response:
     """Looks for what should not be and mends it; `dry_run` only says what it would do."""
-    if asked.subject is not None and asked.pipeline is None:
-        raise Invalid("a subject is one of a pipeline: give that too")
     return items(call.mill.reconcile(**asked.model_dump()))
 
 

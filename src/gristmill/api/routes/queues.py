@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Response
 from pydantic import Field
 
 from gristmill.api.access import Admin, Call, Operator, Viewer
-from gristmill.api.asking import Asked, Confirmed, Done, Name, Priority, Reason, given, perform
+from gristmill.api.asking import WHOLE, Asked, Confirmed, Done, Name, Priority, Reason, given, perform
 from gristmill.api.shapes import answer, items, items_of, shape
 from gristmill.errors import NotFound, did_you_mean
 from gristmill.model import Queue
@@ -47,8 +47,8 @@ class QueueSettings(Asked):
     """What is not given stays; null for no such limit."""
 
     weight: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    at_once: Annotated[int, Field(ge=1, le=10**6)] | None = None
-    per_second: Annotated[float, Field(gt=0, le=10**6)] | None = None
+    at_once: Annotated[int, Field(ge=1, le=10**6), WHOLE] | None = None
+    per_second: Annotated[float, Field(ge=0.001, le=10**6)] | None = None
     create: bool = Field(False, description="make it, if no task names it")
 
 

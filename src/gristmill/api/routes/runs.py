@@ -7,12 +7,14 @@ from itertools import islice
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from gristmill.api.access import Admin, Operator, Viewer
 from gristmill.api.asking import (
+    WHOLE,
     Args,
     Asked,
+    AskedInQuery,
     Confirmed,
     Done,
     Id,
@@ -33,7 +35,7 @@ from gristmill.api.asking import (
 )
 from gristmill.api.routes.subjects import known_pipeline
 from gristmill.api.shapes import answer, extended, items, items_of, list_of, page, page_of, shape
-from gristmill.model import Recovery, RetriedRun, Run, Stage, to_json
+from gristmill.model import Recovery, RetriedRun, Run, Stage, Why, to_json
 from gristmill.settings import KEY_LIMIT
 
 router = APIRouter(prefix="/runs", tags=["runs"])
@@ -45,6 +47,7 @@ StageName = Annotated[Name, Path()]
 
 
 class WhichRuns(Listing, RunFilter):
+    model_config = ConfigDict(strict=False)
     since: Moment | None = Field(None, description="created then or later")
 
 
@@ -67,6 +70,12 @@ def stages(call: Viewer, run: Id) -> Response:
     return items(call.mill.run(run).stages)
 
 
+@router.get("/{run:int}/why", response_model=shape(Why))
+def why(call: Viewer, run: Id) -> Response:
+    """The one reason that it is not moving, and the command that mends it."""
+    return answer(call.mill.why(run=run))
+
+
 class Result(BaseModel):
     key: str
     result: Any
@@ -77,8 +86,8 @@ class Results(BaseModel):
     next: str | None
 
 
-class WhichResults(Asked):
-    limit: Annotated[int, Field(ge=1, le=1000)] = 50
+class WhichResults(AskedInQuery):
+    limit: Annotated[int, Field(ge=1, le=1000), WHOLE] = 50
     cursor: Annotated[str, Text(KEY_LIMIT, 0)] | None = Field(None, description="`next` of the page before")
 
 
@@ -110,7 +119,7 @@ class NewRun(Asked):
 @router.post("", response_model=_Started, status_code=201, responses={200: {"model": _Started}})
 def start(call: Operator, asked: NewRun) -> Response:
     """Starts a run. 201: it is new; 200: the subject has one already, and joined it."""
-    known_pipeline(call, asked.pipeline)
+    known_pipeline(call, asked.pipeline, *filter(None, [asked.from_stage]), *(asked.only or ()))
     started = call.mill.start(**asked.model_dump(exclude_none=True))
     return answer({**to_json(started), "created": started.created}, 201 if started.created else 200)
 
@@ -121,7 +130,7 @@ class Stalest(Asked):
     priority: Priority = "normal"
     labels: list[WantedLabel] = Field([], description="`key=value` or `key`; all must hold")
     not_within: Seconds = Field(23 * 3600, description="of its last end, where it has no interval of its own")
-    batch: Annotated[int, Field(ge=1, le=200)] = 1
+    batch: Annotated[int, Field(ge=1, le=200), WHOLE] = 1
 
 
 @router.post("/stalest", response_model=items_of(Run))

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from gristmill.api.access import Admin, Operator, Viewer
-from gristmill.api.asking import Args, Asked, Key, Name, Priority, Seconds, TaskName, Text, WantedLabel
+from gristmill.api.asking import WHOLE, Args, Asked, AskedInQuery, Key, Name, Priority, Seconds, TaskName, Text, WantedLabel
 from gristmill.api.shapes import answer, items, items_of, shape
 from gristmill.model import Firing, ScheduleEntry
 from gristmill.schedule import Schedule
@@ -29,8 +29,8 @@ def schedule(call: Viewer, schedule: ScheduleName) -> Response:
     return answer(call.mill.schedule(schedule))
 
 
-class Lately(Asked):
-    limit: Annotated[int, Field(ge=1, le=1000)] = 50
+class Lately(AskedInQuery):
+    limit: Annotated[int, Field(ge=1, le=1000), WHOLE] = 50
 
 
 @router.get("/{schedule}/history", response_model=items_of(Firing))
@@ -57,7 +57,7 @@ class NewSchedule(Asked):
     overlap: bool = False
     labels: list[WantedLabel] = Field([])
     not_within: Seconds | None = None
-    batch: Annotated[int, Field(ge=1, le=200)] | None = None
+    batch: Annotated[int, Field(ge=1, le=200), WHOLE] | None = None
     spread: Seconds = 0
     replace: bool = Field(False, description="instead of the one of this name")
 

@@ -25,8 +25,8 @@ from gristmill.api.asking import (
     perform,
 )
 from gristmill.api.shapes import answer, items, items_of, page, page_of, shape
-from gristmill.errors import Invalid, NotFound
-from gristmill.model import Recovery, Subject
+from gristmill.errors import Invalid, NotFound, did_you_mean
+from gristmill.model import Recovery, Subject, Why
 
 router = APIRouter(prefix="/subjects", tags=["subjects"])
 _Subject = shape(Subject)
@@ -34,7 +34,7 @@ _Subject = shape(Subject)
 
 class WhichSubjects(Listing):
     pipeline: Name | None = None
-    subject: Key | None = Field(None, description="the one of this name; needs `pipeline`")
+    subject: Key | None = Field(None, description="of this name")
     label: list[WantedLabel] | None = Field(None, description="`key=value` or `key`; all must hold")
     stale_for: Seconds | None = Field(None, description="without a good run for so many seconds, or ever")
     state: RunState | None = Field(None, description="of the active run, or of the last one that ended")
@@ -43,12 +43,9 @@ class WhichSubjects(Listing):
 @router.get("", response_model=page_of(Subject))
 def subjects(call: Viewer, asked: Annotated[WhichSubjects, Query()]) -> Response:
     """Subjects, in the order in which they came."""
-    if asked.subject is not None:
-        if asked.pipeline is None:
-            raise Invalid("a subject is one of a pipeline: give that too")
-        return page([call.mill.subject(asked.pipeline, asked.subject)], 1)
     found = call.mill.subjects(
         pipeline=asked.pipeline,
+        name=asked.subject,
         label=asked.label or (),
         stale_for=asked.stale_for,
         state=asked.state,
@@ -56,6 +53,13 @@ def subjects(call: Viewer, asked: Annotated[WhichSubjects, Query()]) -> Response
         after=asked.after,
     )
     return page(found, asked.limit)
+
+
+@router.get("/{subject:int}/why", response_model=shape(Why))
+def why(call: Viewer, subject: Id) -> Response:
+    """The one reason that it is not moving, and the command that mends it."""
+    found = _found(call, subject)
+    return answer(call.mill.why(pipeline=found.pipeline, subject=found.name))
 
 
 class SubjectSettings(Asked):
@@ -121,7 +125,7 @@ class Forget(Asked):
 def forget(call: Admin, subject: Id, asked: Forget) -> Response:
     """Forgets what was done before, so that its next run skips nothing as unchanged; says of how many items."""
     found = _found(call, subject)
-    known_pipeline(call, found.pipeline)
+    known_pipeline(call, found.pipeline, *filter(None, [asked.stage]))
     return answer({"forgotten": call.mill.forget(found.pipeline, found.name, asked.stage, by=call.by)})
 
 
@@ -132,10 +136,13 @@ def _found(call: Call, number: int) -> Subject:
     return found[0]
 
 
-def known_pipeline(call: Call, name: str) -> None:
+def known_pipeline(call: Call, name: str, *stages: str) -> None:
     """What this server's application does not have cannot be asked of it."""
     try:
-        call.mill.registry.pipeline(name)
+        known = call.mill.registry.pipeline(name).stages
     except Invalid as unknown:
         hint = "" if call.mill.registry.pipelines else "; this server was started without an application (-A)"
         raise NotFound(f"{unknown}{hint}") from None
+    for stage in stages:
+        if stage not in known:
+            raise NotFound(f"pipeline {name!r} has no stage {stage!r}{did_you_mean(stage, known)}")

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from gristmill.api.access import Admin, Viewer
-from gristmill.api.asking import Asked, Name
+from gristmill.api.asking import Asked, AskedInQuery, Name
 from gristmill.api.shapes import answer, items, items_of, shape
 from gristmill.watched import NewToken, Token
 
 router = APIRouter(tags=["tokens"])
-Forever = Annotated[float, Field(gt=0, lt=1e9)]
+Forever = Annotated[float, Field(ge=1, lt=1e9)]
 
 
 class Whoami(BaseModel):
@@ -27,7 +27,7 @@ def me(call: Viewer) -> Response:
     return answer({"name": call.by, "role": call.role.value})
 
 
-class WhichTokens(Asked):
+class WhichTokens(AskedInQuery):
     every: bool = Field(False, description="also those that were revoked")
 
 

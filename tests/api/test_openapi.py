@@ -1,0 +1,48 @@
+"""What the OpenAPI document says is what the server does: schemathesis asks for everything, right and wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gristmill import Mill
+from tests.api.server import serving
+
+# What these take besides their shape (arguments of a task, times of a schedule) is for the application to judge.
+JUDGED = ["POST /api/jobs", "POST /api/jobs/many", "PATCH /api/jobs/{job}", "POST /api/runs", "POST /api/runs/stalest"]
+JUDGED += ["POST /api/schedules", "POST /api/subjects", "PATCH /api/queues/{queue}", "POST /api/tokens"]
+SETTINGS = """
+[[operations]]
+include-name = "%s"
+[operations.checks]
+positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422"]
+"""
+
+
+def find_no_fault(url: str, folder: Path, token: str | None, *options: str) -> None:
+    settings = folder / "schemathesis.toml"
+    settings.write_text("".join(SETTINGS % name for name in JUDGED))
+    with serving(url) as server:
+        line = [str(Path(sys.executable).with_name("schemathesis")), "--config-file", str(settings), "run"]
+        line += [f"{server.address}/openapi.json", "--exclude-path", "/api/events", "--no-color", "--seed", "1"]
+        line += ["--header", f"Authorization: Bearer {token}"] if token else []
+        done = subprocess.run([*line, *options], cwd=folder, capture_output=True, text=True)
+        faults = done.stdout[done.stdout.find("= FAILURES =") - 30 :][:20_000]
+        assert done.returncode == 0, f"{faults}\n{done.stderr[-2000:]}"
+        assert [line for line in server.log if "bug" in line or "Traceback" in line] == []
+
+
+@pytest.mark.timeout(900)
+def test_schemathesis_finds_no_fault(filled_url: str, tmp_path: Path, mill: Mill) -> None:
+    token = mill.create_token("fuzz", "admin").text
+    find_no_fault(filled_url, tmp_path, token, "--phases", "examples,fuzzing", "--max-examples", "3")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_schemathesis_finds_no_fault_at_any_boundary(filled_url: str, tmp_path: Path, mill: Mill) -> None:
+    token = mill.create_token("fuzz", "admin").text
+    find_no_fault(filled_url, tmp_path, token, "--phases", "examples,coverage", "--continue-on-failure")

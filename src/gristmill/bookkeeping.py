@@ -10,12 +10,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from gristmill import traces
 from gristmill.clock import SECOND
 from gristmill.delivery.protocol import Delivery
 from gristmill.demand import labels_of
 from gristmill.errors import DatabaseError, Unavailable
 from gristmill.identity import born, host
-from gristmill.ledger import limits, read, workers
+from gristmill.ledger import limits, read, tracing, workers
 from gristmill.ledger.claim import Kind, Taken, Want
 from gristmill.ledger.emit import Refusal, SomeTwice
 from gristmill.ledger.exchange import Batch, Exchanged, exchange, nobody, refused
@@ -54,7 +55,32 @@ def for_children(settings: WorkerSettings, sources: Sequence[str], ledger: Ledge
     }
 
 
-def write(
+def write(ledger: Ledger, worker: int, batch: Batch, *asked: Any) -> Exchanged:
+    """Exchanges a batch for new jobs; then, if traces are on, tells what ended, and remembers what was taken."""
+    done = _write(ledger, worker, batch, *asked)
+    if (tracer := traces.tracer()) is not None:
+        _trace(ledger, tracer, batch, done)
+    return done
+
+
+def _trace(ledger: Ledger, tracer: traces.Tracer, batch: Batch, done: Exchanged) -> None:
+    for job in done.late:
+        tracer.forget(job)
+    for number, attempt, _, ran in batch.completed.rows:
+        tracer.ended(number, attempt, Verdict.COMPLETED, ran)
+    for o in batch.outcomes:
+        if o.verdict is Verdict.RELEASED:
+            tracer.forget(o.job)
+        else:
+            tracer.ended(o.job, o.attempt, o.verdict, o.ran, o.reason)
+    for number in batch.written:
+        tracer.ended_by_itself(number)
+    if done.taken is not None and done.taken.jobs:
+        with contextlib.suppress(DatabaseError):  # then they are not told of
+            tracer.took(ledger.glance(tracing.attempts, [job.id for job in done.taken.jobs]))
+
+
+def _write(
     ledger: Ledger,
     worker: int,
     batch: Batch,
@@ -63,7 +89,7 @@ def write(
     meet: Meet = nobody,
     knows: Callable[[Collection[Kind]], bool] = lambda kinds: False,
 ) -> Exchanged:
-    """Exchanges a batch for new jobs. What cannot be stored does not take the rest of the batch with it.
+    """What cannot be stored does not take the rest of the batch with it.
 
     `knows`: is there nothing that `meet` would do about jobs of these kinds?
     """

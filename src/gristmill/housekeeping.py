@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from gristmill import traces
 from gristmill.clock import SECOND
 from gristmill.demand import Demand
 from gristmill.errors import DatabaseError, NotFound
@@ -32,6 +33,7 @@ from gristmill.ledger import (
     queues,
     remove,
     stop,
+    tracing,
     workers,
 )
 from gristmill.ledger.duties import Duties, duties
@@ -145,6 +147,7 @@ class Housekeeping:
             pass
         if now >= self._tidy_at:
             self._tidy_at = now + _TIDY_EVERY
+            self.ledger.do(tracing.forget)
             while self.ledger.do(events.forget) and time.monotonic() < until:
                 pass
             for level in range(len(minutes.LEVELS)):
@@ -210,7 +213,13 @@ class Housekeeping:
             return True
 
     def _rescue(self, worker: int, *, gone: bool) -> None:
+        tracer = traces.tracer()
+        held = self.ledger.glance(tracing.held_by, worker) if tracer is not None else {}
         jobs = self.ledger.do(workers.rescue, worker, gone)
+        if jobs and tracer is not None:
+            for (job, attempt), ended_at in self.ledger.glance(tracing.lost, held).items():
+                if held[job].attempt == attempt:
+                    tracer.tell(held[job], "lost", held[job].since, ended_at * 1000)
         if jobs is not None:
             log.warning("worker %d is %s: %d jobs taken back", worker, "gone" if gone else "lost", jobs)
 

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gristmill import traces
 from gristmill.execution.call import call, call_async
 from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
@@ -134,6 +135,8 @@ class Child:
         common, row = given
         ctx = Context(row, common, started, self)
         self.contexts[row[1]] = ctx
+        if len(row) > 5 and row[5]:
+            traces.enter(row[5])
         if self.cancelled and (ctx.job, ctx.attempt) in self.cancelled:
             ctx._asked = True
         return ctx
@@ -480,6 +483,7 @@ def main() -> None:
         asyncio.run(work_async(child))
     else:
         work(child)
+    traces.leave()
     sys.stdout.flush()
     os._exit(0)  # threads that a job left behind must not keep this process
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import psutil
@@ -220,6 +220,16 @@ class Child:
         self._link.close()
         self.status.close()
         os.close(self._output)
+
+
+def let_go(children: Sequence[Child], within: float = 2.0) -> None:
+    """Lets children that have nothing to do end themselves: they may have spans to send."""
+    until = time.monotonic() + within
+    for child in children:
+        child.send(["stop"])
+    for child in children:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.process.wait(max(0.0, until - time.monotonic()))
 
 
 def _own_stderr() -> int | None:

@@ -13,7 +13,7 @@ from orjson import Fragment
 
 from gristmill.demand import NOTHING, Demand
 from gristmill.execution.child import LEASE_OVER, LOCK_LOST
-from gristmill.execution.children import Child, Held, fate
+from gristmill.execution.children import Child, Held, fate, let_go
 from gristmill.execution.known import Knowledge, end_of, outcome_of, runs_of, stages_of
 from gristmill.execution.room import ASYNC, STUCK, SYNC, Room
 from gristmill.execution.run import WRITTEN, Report
@@ -23,6 +23,7 @@ from gristmill.ledger.exchange import Batch, refused
 from gristmill.ledger.finish import Outcome, Verdict
 from gristmill.ledger.moment import Ended
 from gristmill.settings import WorkerSettings
+from gristmill.traces import on, traced
 
 _ASYNC_GRACE = 2.0  # seconds that a cancelled coroutine gets before its whole process is killed
 _MEMORY_EVERY = 0.25
@@ -174,6 +175,7 @@ class Crew:
         child.unique = child.unique or any(kind.unique_scope is not None for kind in kinds)
         child.bounded = child.bounded or any(self.demand(kind.pool).memory for kind in kinds)
         child.keeps_limits = child.keeps_limits or any(kind.limited for kind in kinds)
+        rows = traced(rows)
         child.send(["jobs", *self._new_origins(child, kinds), [self._told(kind) for kind in kinds], rows])
 
     def _told(self, kind: Kind) -> tuple[Any, ...]:
@@ -484,6 +486,8 @@ class Crew:
 
     def kill_all(self) -> None:
         """Ends every child; what they held goes back unspent."""
+        if on():
+            let_go([child for child in self.children if not child.held])
         for child in list(self.children):
             child.doomed = child.doomed or (None, Verdict.RELEASED, "")
             child.kill()

@@ -54,5 +54,6 @@ def about_job(ctx: Context) -> dict[str, Any]:
         "key": ctx.key,
         "job": ctx.job,
         "attempt": ctx.attempt,
+        "trace": ctx._row[5].split("-")[1] if len(ctx._row) > 5 and ctx._row[5] else None,
     }
     return {name: value for name, value in said.items() if value is not None}

@@ -548,6 +548,16 @@ CREATE TABLE gm_minute (
 	PRIMARY KEY (minute, worker_id, queue_id, task_id)
 )
 ;
-INSERT INTO gm_version (version_num) VALUES ('0002')
+CREATE TABLE gm_trace (
+	kind SMALLINT NOT NULL, 
+	number BIGINT NOT NULL, 
+	traceparent TEXT NOT NULL, 
+	at BIGINT NOT NULL, 
+	PRIMARY KEY (kind, number)
+)
+;
+CREATE INDEX gm_trace_age ON gm_trace (at)
+;
+INSERT INTO gm_version (version_num) VALUES ('0003')
 ;
 INSERT INTO gm_ledger (id, epoch, oldest) VALUES (1, 1, '0001')

@@ -498,6 +498,17 @@ removal = Table("gm_removal", metadata, Column("stage_id", BigInteger, primary_k
 ringer, message = delivery_tables(metadata)
 token, event, minute = watching_tables(metadata)
 
+# The trace that a job (0) or run (1) was asked for in. A table of its own: nobody pays for it where traces are off.
+trace = Table(
+    "gm_trace",
+    metadata,
+    Column("kind", SmallInteger, primary_key=True, autoincrement=False),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("traceparent", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+Index("gm_trace_age", trace.c.at)
+
 # What people did. Rows are added, never changed.
 audit = Table(
     "gm_audit",

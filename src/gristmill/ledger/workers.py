@@ -106,9 +106,14 @@ def leave(tx: Tx, worker: int) -> None:
     end_locks(tx, worker)
 
 
+def claims_of(tx: Tx, worker: int) -> list[int]:
+    """The jobs of its claims: all that are in progress under its name, and some that have ended since."""
+    return [number for row in tx.all(_CLAIMS, worker=worker) for number in orjson.loads(row.jobs)]
+
+
 def _all_held(tx: Tx, worker: int, verdict: Verdict) -> list[Outcome]:
     """One end for all that is in progress under this worker's name."""
-    ids = [number for row in tx.all(_CLAIMS, worker=worker) for number in orjson.loads(row.jobs)]
+    ids = claims_of(tx, worker)
     rows = tx.all(_HELD, ids=ids, worker=worker) if ids else []
     return [Outcome(row.id, row.attempt, row.run_id, verdict, part_of=row.part_of) for row in rows]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from gristmill import traces
 from gristmill.binding import check_key, encode
 from gristmill.demand import Labels
 from gristmill.errors import Invalid, did_you_mean, quoted
@@ -28,11 +29,11 @@ from gristmill.states import UniqueScope
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from gristmill.ledger import answers, read
+    from gristmill.ledger import answers, read, tracing
     from gristmill.ledger import once as onces
     from gristmill.ledger import start as starting
 else:
-    answers, onces, read, starting = lazy("gristmill.ledger", "answers", "once", "read", "start")
+    answers, onces, read, starting, tracing = lazy("gristmill.ledger", "answers", "once", "read", "start", "tracing")
 
 log = logging.getLogger("gristmill.mill")
 _SCOPES = {"unfinished": UniqueScope.UNFINISHED, "queued": UniqueScope.QUEUED}
@@ -71,16 +72,18 @@ class Asking(Reading):
         text = self._arguments_of_run(flow, subject, arguments(args), part is not None)
         level = Priority.of(priority)
         do = self._doing(connection)
-        answer, run = _once(partial(do, answers.seen, answers.run), "run", flow.name, once)(
-            starting.start,
-            flow.name,
-            subject,
-            text,
-            int(level),
-            self._plan(flow, needs, do, {"subject": subject, **orjson.loads(text)}),
-            choice(starting.IfActive, if_active, "if_active"),
-            None if part is None else starting.PartRun(*part),
-        )
+        with traces.asking(f"start {flow.name}") as asked:
+            answer, run = _once(partial(do, answers.seen, answers.run), "run", flow.name, once)(
+                *_traced(asked, tracing.start, starting.start),
+                flow.name,
+                subject,
+                text,
+                int(level),
+                self._plan(flow, needs, do, {"subject": subject, **orjson.loads(text)}),
+                choice(starting.IfActive, if_active, "if_active"),
+                None if part is None else starting.PartRun(*part),
+            )
+            asked.tell(pipeline=flow.name, subject=subject, run=run.id)
         started = starting.Started(*answer)
         if started.raised and level < Priority.LOW:
             while do(starting.raise_jobs, started.run_id):
@@ -137,19 +140,21 @@ class Asking(Reading):
             unique = f"{registered.name}:{check_key(unique, 'unique key')}"
         do = self._doing(connection)
         checked = registered.parameters.check(arguments(args))
-        answer, job = _once(partial(do, answers.seen, answers.job), "job", registered.name, once)(
-            starting.enqueue,
-            starting.NewJob(
-                *self._how(registered, queue, timeout, retries, needs, do),
-                int(Priority.of(priority)),
-                encode(checked, "the job's arguments"),
-                None if at is None else moment(at),
-                None if delay is None else delay_of(delay),
-                unique,
-                int(_SCOPES[unique_scope]) if unique else None,
-                *self._limits(registered, [checked], limit_key, do),
-            ),
+        new = starting.NewJob(
+            *self._how(registered, queue, timeout, retries, needs, do),
+            int(Priority.of(priority)),
+            encode(checked, "the job's arguments"),
+            None if at is None else moment(at),
+            None if delay is None else delay_of(delay),
+            unique,
+            int(_SCOPES[unique_scope]) if unique else None,
+            *self._limits(registered, [checked], limit_key, do),
         )
+        with traces.asking(f"enqueue {registered.name}") as asked:
+            answer, job = _once(partial(do, answers.seen, answers.job), "job", registered.name, once)(
+                *_traced(asked, tracing.enqueue, starting.enqueue), new
+            )
+            asked.tell(task=registered.name, job=job.id)
         names = {} if job.task else {"task": registered.name, "queue": queue or registered.queue}
         return Job(**{**vars(job), **names, "created": answer[1]})
 
@@ -170,7 +175,12 @@ class Asking(Reading):
         if jobs and registered.limit is not None:
             limits = self._limits(registered, checked)
             jobs = [job._replace(limit_id=limit) for job, limit in zip(jobs, limits, strict=True)]
-        return self.ledger.do(starting.enqueue_many, jobs) if jobs else []
+        if not jobs:
+            return []
+        with traces.asking(f"enqueue {registered.name}") as asked:
+            asked.tell(task=registered.name, jobs=len(jobs))
+            ids: list[int] = self.ledger.do(*_traced(asked, tracing.enqueue_many, starting.enqueue_many), jobs)
+        return ids
 
     def _limits(
         self, task: Task[Any, Any], args: Sequence[Mapping[str, Any]], key: str | None = None, do: Do | None = None
@@ -241,6 +251,11 @@ class Asking(Reading):
 def _once(do: Do, what: str, name: str, key: str | None) -> Do:
     """How to run a verb, if nobody did it with this key before."""
     return do if key is None else partial(do, onces.once, f"{what} {name}:{check_key(key, 'once key')}")
+
+
+def _traced(asked: traces.Asked, traced: Do, verb: Do) -> tuple[Any, ...]:
+    """How to run a verb that asks for work: in a trace, or (nearly always) as it is."""
+    return (verb,) if asked.traceparent is None else (traced, asked.traceparent, verb)
 
 
 def _ignored(run: Run, what: str) -> None:

@@ -29,7 +29,8 @@ _HEADS = Sql(
     " WHERE ready IS NOT NULL ORDER BY queue_id, pool, priority, ready LIMIT 1)"
     " UNION ALL SELECT j.id, j.queue_id, j.pool, j.priority, j.ready, j.created_at FROM head h JOIN gm_job j ON j.id ="
     " (SELECT n.id FROM gm_job n WHERE n.ready IS NOT NULL AND (n.queue_id, n.pool, n.priority) >"
-    " (h.queue_id, h.pool, h.priority) ORDER BY n.queue_id, n.pool, n.priority, n.ready LIMIT 1)) SELECT queue_id, pool, priority, ready, created_at FROM head"
+    " (h.queue_id, h.pool, h.priority) ORDER BY n.queue_id, n.pool, n.priority, n.ready LIMIT 1))"
+    " SELECT queue_id, pool, priority, ready, created_at FROM head"
 )
 _THIS_LINE = f"{_LINE} l.queue AND pool = l.pool AND priority = l.priority"
 _ESTIMATE = Sql(

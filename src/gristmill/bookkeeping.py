@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from gristmill import traces
+from gristmill import reports, traces
 from gristmill.clock import SECOND
 from gristmill.delivery.protocol import Delivery
 from gristmill.demand import labels_of
@@ -148,7 +148,7 @@ def say(ledger: Ledger, outcomes: Sequence[Outcome], late: Sequence[int]) -> Non
     if late:
         log.warning("%d outcomes were refused: the jobs were no longer this worker's", len(late))
     loud = [o for o in outcomes if o.verdict not in _QUIET and o.job not in late]
-    if not loud or not log.isEnabledFor(logging.INFO):
+    if not loud or not (log.isEnabledFor(logging.INFO) or reports.on()):
         return
     fates: dict[int, read.Fate] = {}
     with contextlib.suppress(Unavailable), ledger.reading() as tx:
@@ -159,6 +159,10 @@ def say(ledger: Ledger, outcomes: Sequence[Outcome], late: Sequence[int]) -> Non
         why = "".join(f": {said}" for said in (o.verdict.value, o.reason or o.error_class) if said)
         ids = {"run": o.run, "stage": fate and fate.stage, "job": o.job, "attempt": o.attempt, "outcome": o.verdict.value}
         log.info("job %d%s attempt %d%s%s", o.job, name, o.attempt, why, _next(fate), extra=ids)
+        if reports.on() and fate is not None and fate.state is State.FAILED and fate.fingerprint is not None:
+            about = {"task": fate.task, "stage": fate.stage, "run": o.run, "job": o.job, "attempt": o.attempt}
+            kind = o.error_class or o.verdict.value
+            reports.failed(fate.fingerprint, kind, o.reason or kind, o.traceback, **about)
 
 
 def _next(fate: read.Fate | None) -> str:

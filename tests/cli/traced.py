@@ -52,3 +52,8 @@ def hangs_once(ctx: Context) -> None:
 @task(retries=0)
 def dies(ctx: Context) -> None:
     os._exit(3)
+
+
+@task(retries=0)
+def breaks(ctx: Context) -> None:
+    raise ValueError(f"broken: {ctx.job}")

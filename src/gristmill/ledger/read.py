@@ -79,10 +79,11 @@ class Fate(NamedTuple):
     state: State
     due: int | None  # microseconds until it is tried again
     stage: str | None = None
+    fingerprint: str | None = None  # of the error that it failed with
 
 
 _FATES = Sql(
-    "SELECT j.id, t.name, j.key, p.key AS item, j.state, g.name AS stage,"
+    "SELECT j.id, t.name, j.key, p.key AS item, j.state, g.name AS stage, j.fingerprint,"
     " CASE WHEN j.run_at < {waiting} THEN j.run_at - {now} END AS due FROM gm_job j"
     " JOIN gm_task t ON t.id = j.task_id LEFT JOIN gm_job p ON p.id = j.parent_id AND j.stage_id IS NULL"
     " LEFT JOIN gm_stage g ON g.id = j.stage_id"
@@ -93,7 +94,7 @@ _FATES = Sql(
 def fates(tx: Tx, ids: Iterable[int]) -> dict[int, Fate]:
     rows = tx.all(_FATES, ids=sorted(ids))
     keys = {row.id: f"{row.item}/{row.key}" if row.item else row.key for row in rows}
-    return {row.id: Fate(row.name, keys[row.id], State(row.state), row.due, row.stage) for row in rows}
+    return {row.id: Fate(row.name, keys[row.id], State(row.state), row.due, row.stage, row.fingerprint) for row in rows}
 
 
 # ---- results

@@ -179,8 +179,8 @@ class Asking(Reading):
             return []
         with traces.asking(f"enqueue {registered.name}") as asked:
             asked.tell(task=registered.name, jobs=len(jobs))
-            verb, *given = _traced(asked, tracing.enqueue_many, starting.enqueue_many)
-            ids: list[int] = self.ledger.do(verb, *given, jobs)
+            do: Do = self.ledger.do
+            ids: list[int] = do(*_traced(asked, tracing.enqueue_many, starting.enqueue_many), jobs)
         return ids
 
     def _limits(

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from gristmill import Mill
 from gristmill.model import to_json
@@ -16,6 +17,13 @@ def test_health_and_readiness_need_nothing(shared: Served) -> None:
     with shared.client() as client:
         assert client.get("/health").json()["status"] == "ok"
         assert client.get("/ready").json()["status"] == "ready"
+
+
+def test_prometheus_reads_the_metrics(client: httpx.Client, mill: Mill) -> None:
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    found = {family.name for family in text_string_to_metric_families(answer.text)}
+    assert {"gristmill_queue_jobs", "gristmill_jobs_finished", "gristmill_workers"} <= found
 
 
 def test_what_is_read_is_what_the_mill_says(client: httpx.Client, mill: Mill) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,7 @@ class Rules:
     hosts: Sequence[str] = LOOPBACK
     read_only: bool = False
     authenticate: Authenticate | None = None
+    token: str | None = None  # an admin's, which is not in the ledger
     _looked: float = field(default=float("-inf"), init=False)
 
     def caller(self, request: Request) -> Caller | None:
@@ -58,15 +60,17 @@ class Rules:
         found = self.authenticate(request) if self.authenticate else None
         if found is None:
             token = _bearer(request)
-            found = self._of_cookie(request) or self._anybody() if token is None else self._of_token(token)
+            found = self._of_cookie(request) or self._anybody() if token is None else self.of_token(token)
         return replace(found, role=Role.VIEWER) if found and self.read_only else found
 
     def _of_cookie(self, request: Request) -> Caller | None:
         """One of another ledger that was served here before does not matter: whoever has it could leave it out."""
         text = request.cookies.get(COOKIE)
-        return None if text is None else self._of_token(text)
+        return None if text is None else self.of_token(text)
 
-    def _of_token(self, text: str) -> Caller | None:
+    def of_token(self, text: str) -> Caller | None:
+        if self.token and hmac.compare_digest(text.encode(), self.token.encode()):
+            return Caller(f"{who()} (api)", Role.ADMIN)
         token = self.mill.check_token(text)
         return None if token is None else Caller(f"{token.name} (api)", token.role)
 

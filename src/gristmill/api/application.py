@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
@@ -14,6 +14,7 @@ from gristmill.api.events import Hub
 from gristmill.api.guard import Guard
 from gristmill.api.problems import Problem
 from gristmill.api.routes import ROUTERS, health
+from gristmill.metrics import Family
 from gristmill.mill import Mill
 from gristmill.settings import VERSION
 
@@ -35,21 +36,25 @@ def app(
     read_only: bool = False,
     hosts: Sequence[str] = (),
     authenticate: Authenticate | None = None,
+    token: str | None = None,
+    metrics: Sequence[Callable[[], Iterable[Family]]] = (),
     pages: bool = False,
     extras: Sequence[Extra] = (),
 ) -> FastAPI:
     """The HTTP API of a mill, as an ASGI application of its own or to be mounted into another.
 
     Who gets in: with `authenticate`, whom that knows (it gets the request, and says a `Caller` or None); who has a token
-    of the ledger; with `open`, while there is no token, everybody who reaches it, under one of the names of this machine
-    or of `hosts` only. `read_only`: nobody can change anything. `pages`: with the dashboard, and with pages of an
-    application (`extras`). What the application's functions with `@routes` add is there too.
+    of the ledger, or `token`, an admin's; with `open`, while there is no token, everybody who reaches it, under one of the
+    names of this machine or of `hosts` only. `read_only`: nobody can change anything. `metrics`: an application's own.
+    `pages`: with the dashboard, and with pages of an application (`extras`). What the application's functions with
+    `@routes` add is there too.
     """
     made = FastAPI(
         title="Gristmill", version=VERSION, description=_ABOUT, docs_url=None, redoc_url=None, responses=_PROBLEMS
     )
     made.state.mill = mill
     made.state.open = open
+    made.state.metrics = metrics
     made.state.hub = Hub(mill)
     for router in ROUTERS:
         made.include_router(router, prefix="/api")
@@ -61,7 +66,7 @@ def app(
 
         add_pages(made, mill, extras)
     names = (*LOOPBACK, *(host.lower() for host in hosts))
-    made.add_middleware(Guard, rules=Rules(mill, open, names, read_only, authenticate))
+    made.add_middleware(Guard, rules=Rules(mill, open, names, read_only, authenticate, token))
     problems.answer_errors(made)
     made.openapi = lambda: openapi(made)  # type: ignore[method-assign]
     return made

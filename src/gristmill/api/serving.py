@@ -6,7 +6,7 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from types import FrameType
 
@@ -27,13 +27,24 @@ _THREADS = 16  # requests that are at work at once: each has a connection to the
 _GRACE = 5  # seconds that requests may go on when it is told to stop
 
 
-def run(mill: Mill, host: str, port: int, *, hosts: Sequence[str] = (), read_only: bool = False, where: str = "") -> None:
-    """Serves until SIGTERM or Ctrl-C."""
-    made = app(mill, open=check_place(mill, host), read_only=read_only, hosts=[host, *hosts], pages=True)
+def run(
+    mill: Mill,
+    host: str,
+    port: int,
+    *,
+    hosts: Sequence[str] = (),
+    read_only: bool = False,
+    token: str | None = None,
+    where: str = "",
+    tell: Callable[[str], None] = log.info,
+) -> None:
+    """Serves until SIGTERM or Ctrl-C. `token`: an admin's, without which nobody gets in; `tell`: says where it is."""
+    is_open = not token and check_place(mill, host)
+    made = app(mill, open=is_open, read_only=read_only, hosts=[host, *hosts], token=token, pages=True)
     listening = bind(host, port)
     port = listening.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
-    log.info("http://%s:%d/ serves %s%s; Ctrl-C stops it", shown, port, where, ", read-only" if read_only else "")
+    tell(f"http://{shown}:{port}/ serves {where}{', read-only' if read_only else ''}; Ctrl-C stops it")
     server = Server(made)
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn has its own while it serves, and sends itself these at the end
         signal.signal(number, server.stop)

@@ -21,7 +21,7 @@ def login(view: View) -> Response:
 @pages.open_post("/login")
 def sign_in(view: View) -> Response:
     to, text = local(view.one("to")), view.one("text")
-    if view.mill.check_token(text) is None:
+    if view.rules.of_token(text) is None:
         wrong = "This token is not known, or not good any more."
         return view.page("login.html", 403, title="Sign in", to=to, wrong=wrong)
     response = RedirectResponse(f"{view.base}{to}", 303)

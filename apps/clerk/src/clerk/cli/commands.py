@@ -17,7 +17,11 @@ ROWS: dict[str, dict[str, str]] = {
     "Create a site; run it now, or the one whose turn it is.": {"new": "sites:new", "update": "sites:update"},
     "Ask for runs of many sites; stop all of one.": {"enqueue": "sites:enqueue", "purge": "sites:purge"},
     "Run a site in this process; one stage of it.": {"run-local": "local:run_local", "run-stage": "local:run_stage"},
-    "Show queues and sites; totals by stage.": {"status": "status:status", "pipeline-status": "status:pipeline_status"},
+    "Show queues and sites; totals by stage; all, as pages.": {
+        "status": "status:status",
+        "pipeline-status": "status:pipeline_status",
+        "dashboard": "dashboard:dashboard",
+    },
     "Say whether all is well; look at what workers need.": {
         "health": "health:health",
         "diagnose-workers": "diagnosing:diagnose_workers",

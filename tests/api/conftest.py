@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from gristmill import Mill
-from tests.api.server import Served, serving
+from tests.api.server import At, Served, serving, serving_here
 from tests.cli import letters
 from tests.cli.conftest import Cli
 
@@ -39,14 +39,14 @@ def filled_url(database_url: str, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def served(filled_url: str) -> Iterator[Served]:
+def served(filled_url: str) -> Iterator[At]:
     """Without tokens, as on somebody's own machine; for tests that change something."""
-    with serving(filled_url) as server:
+    with mill_of(filled_url) as mill, serving_here(filled_url, mill) as server:
         yield server
 
 
 @pytest.fixture
-def client(served: Served) -> Iterator[httpx.Client]:
+def client(served: At) -> Iterator[httpx.Client]:
     with served.client() as client:
         yield client
 

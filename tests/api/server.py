@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,22 +16,37 @@ from typing import Any
 
 import httpx
 
+from gristmill import Mill
+from gristmill.api import app as made_of
+from gristmill.api.serving import Server, bind
+
 APP = Path(__file__).parents[1] / "cli" / "letters.py"
 _ADDRESS = re.compile(r"(http://\S+?)/ serves")
 _OURS = ("GRISTMILL_", "DATABASE_URL")
 
 
-class Served:
-    """A server, its address, and what it logged."""
+class At:
+    """Where a server is."""
+
+    def __init__(self, address: str, database: str) -> None:
+        self.address, self.database = address, database
+
+    def client(self, token: str | None = None, **options: Any) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.Client(base_url=self.address, headers=headers, timeout=60, trust_env=False, **options)
+
+
+class Served(At):
+    """A server in a process of its own, and what it logged."""
 
     def __init__(self, process: subprocess.Popen[str], database: str) -> None:
-        self.process, self.database = process, database
+        self.process = process
         self.log: list[str] = []
         said: Queue[str | None] = Queue()
         threading.Thread(target=self._listen, args=(said,), daemon=True).start()
         line = said.get(timeout=100)
         assert line is not None, "".join(self.log)
-        self.address = line
+        super().__init__(line, database)
 
     def _listen(self, said: Queue[str | None]) -> None:
         assert self.process.stderr is not None
@@ -39,10 +55,6 @@ class Served:
             if found := _ADDRESS.search(line):
                 said.put(found[1])
         said.put(None)
-
-    def client(self, token: str | None = None, **options: Any) -> httpx.Client:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx.Client(base_url=self.address, headers=headers, timeout=60, trust_env=False, **options)
 
 
 @contextmanager
@@ -60,3 +72,21 @@ def serving(database: str, *options: str, app: Path | str | None = APP) -> Itera
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise
+
+
+@contextmanager
+def serving_here(database: str, mill: Mill) -> Iterator[At]:
+    """The same in a thread of this process, which takes a tenth of the time."""
+    listening = bind("127.0.0.1", 0)
+    server = Server(made_of(mill, open=True, pages=True))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.005)
+        yield At(f"http://127.0.0.1:{listening.getsockname()[1]}", database)
+    finally:
+        server.should_exit = True
+        thread.join(60)
+        assert not thread.is_alive()

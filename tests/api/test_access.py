@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from gristmill import Mill
-from tests.api.server import APP, Served, serving
+from tests.api.server import APP, At, Served, serving, serving_here
 from tests.cli.conftest import Cli
 
 
@@ -18,12 +18,12 @@ def tokens(mill: Mill) -> dict[str, str]:
 
 
 @pytest.fixture
-def guarded(tokens: dict[str, str], filled_url: str) -> Iterator[Served]:
-    with serving(filled_url) as server:
+def guarded(tokens: dict[str, str], filled_url: str, mill: Mill) -> Iterator[At]:
+    with serving_here(filled_url, mill) as server:
         yield server
 
 
-def test_roles_may_what_they_may_and_tokens_end_at_once(guarded: Served, tokens: dict[str, str], mill: Mill) -> None:
+def test_roles_may_what_they_may_and_tokens_end_at_once(guarded: At, tokens: dict[str, str], mill: Mill) -> None:
     def asked(token: str | None, path: str, body: dict[str, object] | None = None) -> int:
         with guarded.client(token) as client:
             return (client.get(path) if body is None else client.post(path, json=body)).status_code
@@ -43,7 +43,7 @@ def test_roles_may_what_they_may_and_tokens_end_at_once(guarded: Served, tokens:
         assert asked(made["text"], "/api/me") == 401
 
 
-def test_a_refusal_says_what_is_missing(guarded: Served, tokens: dict[str, str]) -> None:
+def test_a_refusal_says_what_is_missing(guarded: At, tokens: dict[str, str]) -> None:
     with guarded.client() as client:
         answer = client.get("/api/jobs")
         assert answer.headers["content-type"] == "application/problem+json"
@@ -54,7 +54,7 @@ def test_a_refusal_says_what_is_missing(guarded: Served, tokens: dict[str, str])
         assert said == "this needs the role operator; 'viewer (api)' has the role viewer"
 
 
-def test_the_first_token_closes_an_open_server_and_the_last_one_does_not_open_it(served: Served, mill: Mill) -> None:
+def test_the_first_token_closes_an_open_server_and_the_last_one_does_not_open_it(served: At, mill: Mill) -> None:
     with served.client() as client:
         assert client.get("/api/me").json()["role"] == "admin"
         token = mill.create_token("first", "viewer").text

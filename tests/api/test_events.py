@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from gristmill import Mill
-from tests.api.server import Served, serving
+from tests.api.server import At, serving
 
 
 class Followed:
@@ -110,7 +110,7 @@ def test_only_what_is_wanted_is_told(client: httpx.Client, mill: Mill) -> None:
         assert {json.loads(stream.next()["data"])["run"] for _ in range(2)} == {two}
 
 
-def test_many_follow_with_one_reader(served: Served, mill: Mill) -> None:
+def test_many_follow_with_one_reader(served: At, mill: Mill) -> None:
     """200 clients, and one of them comes late: all get the same, in the same order."""
     last = mill.last_event()
 

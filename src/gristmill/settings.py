@@ -42,8 +42,8 @@ class WorkerSettings:
     recycle: int = 0
     keep_days: float = 0
     keep_audit_days: float = 0
-    debug: bool = False
     log_json: bool = False
+    debug: bool = False
 
     def __post_init__(self) -> None:
         for name, (lowest, highest) in _LIMITS.items():

@@ -42,7 +42,7 @@ def gristmill() -> None:
 # The first page of help: a row for what belongs together, each command in one.
 ROWS: dict[str, tuple[click.Command, ...]] = {
     "Start a run of a pipeline; add a job on its own.": (starting.start, starting.enqueue),
-    "Run all that this machine needs; one worker; the HTTP API.": (working.up, working.work, serving.serve),
+    "Run all of this machine; one worker; the dashboard.": (working.up, working.work, serving.serve),
     "Show the overall picture; runs as they go on, live.": (status.status, status.watch),
     "Say why something is not moving; mend what is wrong.": (why.why, mending.reconcile),
     "List, show, stop, retry and remove what there is.": (subjects.subject, runs.run, jobs.job),

@@ -90,7 +90,7 @@ def steps(place: Folder, truth: Truth, again: str) -> list[Step]:
     browse = "Browse and search it" + ("" if has_datasette else ", with Datasette (pip install datasette)")
     more = f"Once more, with a PDF of yours in {place.shown(truth.folder.name)}: only what is new is read"
     return [
-        # The address of the dashboard comes first here, once there is one.
+        Step("Every run, document and failure, live, on pages (Ctrl-C ends it)", f"{place.clerk} dashboard"),
         Step("How a site is", f"{place.clerk} status -s {site.subdomain}"),
         Step("What could not be read", f"{place.clerk} check-failed"),
         Step(browse, f"datasette {place.shown('published', site.subdomain, 'meetings.db')}"),

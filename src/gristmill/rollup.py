@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 MINUTE = 60_000_000  # microseconds
 BOUNDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)  # seconds; the last bucket has no bound
-_MICROS = [round(bound * 1_000_000) + 1 for bound in BOUNDS]
+_MICROS = [round(bound * 1_000_000) for bound in BOUNDS]
 
 ENDS = ("completed", "completed_with_errors", "failed", "skipped", "cancelled")
 # `retried`: attempts after which their job was queued again for another; `ran`, `waited`: microseconds in all; `waits`: of
@@ -19,14 +19,25 @@ BUCKETS = (*RAN, *WAITED)
 UNKNOWN = -1  # how long a job waited, if this is not its first attempt
 
 
-def spread(times: Iterable[int]) -> list[int]:
-    """How many of these times (microseconds) are in each bucket. Sorted first: a batch's are nearly so already."""
-    ordered = sorted(times)
-    if not ordered:
-        return [0] * (len(BOUNDS) + 1)
-    first = bisect_left(ordered, 0)  # those before it are not known
-    upto = [bisect_left(ordered, bound, first) for bound in _MICROS] + [len(ordered)]
-    return [after - before for before, after in zip([first, *upto], upto, strict=False)]
+def spread(times: Sequence[int]) -> list[int]:
+    """How many of these times (microseconds) are in each bucket. Those of a batch are nearly always all in one."""
+    found = [0] * (len(BOUNDS) + 1)
+    if not times:
+        return found
+    shortest, longest = _bucket(min(times)), _bucket(max(times))
+    if shortest == longest:
+        found[shortest] = len(times)
+        return found
+    ordered, before = sorted(times), 0
+    for n in range(shortest, longest):
+        upto = bisect_right(ordered, _MICROS[n], before)
+        found[n], before = upto - before, upto
+    found[longest] = len(ordered) - before
+    return found
+
+
+def _bucket(time: int) -> int:
+    return bisect_left(_MICROS, time)
 
 
 class Tallies:
@@ -41,7 +52,7 @@ class Tallies:
 
     def values(self) -> dict[str, int]:
         """By column; only those that are not 0."""
-        known = [time for time in self.waited if time >= 0]
+        known = self.waited if not self.waited or min(self.waited) >= 0 else [time for time in self.waited if time >= 0]
         counts = {
             "completed": self.completed,
             "retried": self.retried,

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gristmill.errors import Invalid, NotFound
 from gristmill.ledger import minutes, workers
@@ -223,8 +225,15 @@ def test_nonsense_is_refused(play: Play, how: dict[str, Any]) -> None:
 
 
 def test_a_time_is_in_the_bucket_whose_bound_it_does_not_pass() -> None:
-    assert spread([0, 10_000, 10_001, 3_600_000_000, 3_600_000_001, -1]) == [2, 1, *[0] * 9, 1, 1]
+    assert spread([3_600_000_001, 0, 10_001, 10_000, 3_600_000_000]) == [2, 1, *[0] * 9, 1, 1]
     assert spread([]) == [0] * (len(BOUNDS) + 1)
+    assert spread([20_000, 50_000]) == [0, 2, *[0] * 11]
+
+
+@given(st.lists(st.one_of(st.integers(0, 2**40), st.sampled_from([round(bound * 1e6) for bound in BOUNDS]))))
+def test_each_time_is_in_one_bucket(times: list[int]) -> None:
+    each_alone = Counter(bucket(time / 1e6) for time in times)
+    assert spread(times) == [each_alone[n] for n in range(len(BOUNDS) + 1)]
 
 
 # ---- summing up

@@ -68,10 +68,12 @@ def _request(
 
 def _quoted(dice: random.Random) -> str:
     if dice.random() < 0.4:
-        return dice.choice(
-            ("0", "1", "2", "-1", "%00", "%ff", "take", "queued", "default", "2027-01-01T00:00:00Z", "x" * 600)
-        )
-    return "".join(f"%{byte:02x}" for byte in str(odd.draw(dice, 0)).encode("utf-8", "replace")[:500]) or "x"
+        return dice.choice(_WORDS)
+    try:
+        text = str(odd.draw(dice, 0))
+    except (RecursionError, ValueError):  # too deep, too many digits
+        text = "9" * 5000
+    return "".join(f"%{byte:02x}" for byte in text.encode("utf-8", "replace")[:500]) or "x"
 
 
 def _content(dice: random.Random, route: Route, document: dict[str, Any]) -> bytes:

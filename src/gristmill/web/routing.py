@@ -66,7 +66,7 @@ def add_pages(app: Starlette, mill: Mill, extras: Sequence[Extra] = ()) -> None:
     """Puts the pages into an application that has passed its requests through the API's `Guard`."""
     from gristmill.web.pages import ALL
 
-    site = Site(mill, extras, any(getattr(route, "path", "") == "/api/events" for route in app.router.routes))
+    site = Site(mill, extras, hasattr(app.state, "hub"))  # the API has one, for those who follow what changes
     app.router.routes.append(Route("/static/{name}", _static, include_in_schema=False))
     app.router.routes.append(Route("/favicon.ico", _icon, include_in_schema=False))
     for part in ALL:

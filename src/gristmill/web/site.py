@@ -64,7 +64,7 @@ MENU = (
 class Site:
     mill: Mill
     extras: Sequence[Extra] = ()
-    events: bool = False  #: the API tells what changes: pages need not look by themselves
+    events: bool = False  #: the API tells what changes: pages look at once
     recent: Recent = field(default_factory=lambda: Recent())
     paces: Paces = field(default_factory=lambda: Paces())
 

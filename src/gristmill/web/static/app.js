@@ -17,9 +17,10 @@ function switchTheme() {
   kept.set("theme", root.dataset.theme);
 }
 
-// ---- live: look again when something changed, not more often than that, and never while nobody sees it
+// ---- live: look again at once when the server tells of a change, and every now and then, since counters change without
+// being told of; never while nobody sees it
 
-const live = { every: 1500, least: 700, at: 0, timer: 0, busy: false, failed: 0, source: null, silent: 0 };
+const live = { every: 1500, least: 700, at: 0, timer: 0, busy: false, failed: 0, source: null, told: false };
 
 function refresh() {
   const main = document.getElementById("live");
@@ -31,7 +32,9 @@ function refresh() {
   live.busy = true;
   live.at = Date.now();
   window.htmx.trigger(main, "refresh");
-  plan(live.failed ? Math.min(1000 * 2 ** live.failed, 15000) : live.source ? 10000 : live.every);
+  // The server may answer with what it read just before the change: look once more when that is too old for it.
+  plan(live.failed ? Math.min(1000 * 2 ** live.failed, 15000) : live.told ? 900 : live.every);
+  live.told = false;
 }
 
 function plan(ms) {
@@ -68,7 +71,7 @@ function listen() {
     plan(live.every);
   };
   for (const name of ["run", "jobs", "worker", "schedule", "audit", "reset", "message"]) {
-    source.addEventListener(name, () => plan(Math.max(live.at + live.least - Date.now(), 0)));
+    source.addEventListener(name, () => { live.told = true; plan(Math.max(live.at + live.least - Date.now(), 0)); });
   }
   live.opened = source;
 }

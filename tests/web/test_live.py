@@ -116,4 +116,5 @@ def test_a_server_that_is_away_is_said_and_waited_for(
     expect(page.locator("#live-mark")).to_have_text("no answer", timeout=WAIT)
     with serving(dashboard.served.database, "--port", port, app=APP):
         expect(page.locator("#live-mark")).to_have_text("live", timeout=60_000)
+        page.close()  # or it would miss this server too
     getattr(page, "complaints").clear()  # noqa: B009  # what the browser says of refused connections

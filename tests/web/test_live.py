@@ -42,7 +42,7 @@ def test_a_change_is_seen_without_loading_the_page_again(dashboard: Dashboard, p
 
 def test_the_page_follows_what_the_server_tells(dashboard: Dashboard, page: Page) -> None:
     page.goto("/queues")
-    page.wait_for_function("live.source !== null")
+    until(page, "live.source !== null")
     page.evaluate("live.every = 3600000; plan(live.every)")  # it does not look by itself any more
     dashboard.mill.pause("web", by="ann")
     expect(page.locator("#queue-web")).to_contain_text("paused", timeout=WAIT)

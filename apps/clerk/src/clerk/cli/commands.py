@@ -17,11 +17,7 @@ ROWS: dict[str, dict[str, str]] = {
     "Create a site; run it now, or the one whose turn it is.": {"new": "sites:new", "update": "sites:update"},
     "Ask for runs of many sites; stop all of one.": {"enqueue": "sites:enqueue", "purge": "sites:purge"},
     "Run a site in this process; one stage of it.": {"run-local": "local:run_local", "run-stage": "local:run_stage"},
-    "Show queues and sites; totals by stage; all, as pages.": {
-        "status": "status:status",
-        "pipeline-status": "status:pipeline_status",
-        "dashboard": "dashboard:dashboard",
-    },
+    "Show queues and sites; totals by stage.": {"status": "status:status", "pipeline-status": "status:pipeline_status"},
     "Say whether all is well; look at what workers need.": {
         "health": "health:health",
         "diagnose-workers": "diagnosing:diagnose_workers",
@@ -40,7 +36,10 @@ ROWS: dict[str, dict[str, str]] = {
         "uninstall-workers": "services:uninstall_workers",
         "reload-workers": "services:reload_workers",
     },
-    "Build one database of all sites.": {"build-full-db": "full:build_full_db"},
+    "All sites in one database; the dashboard.": {
+        "build-full-db": "full:build_full_db",
+        "dashboard": "dashboard:dashboard",
+    },
     "Bring the database to this version.": {"db": "db:db"},
     "Move from an older clerk, with its stuck sites.": {
         "import-legacy": "moving:import_legacy",

@@ -39,10 +39,3 @@ def find_no_fault(url: str, folder: Path, token: str | None, *options: str) -> N
 def test_schemathesis_finds_no_fault(filled_url: str, tmp_path: Path, mill: Mill) -> None:
     token = mill.create_token("fuzz", "admin").text
     find_no_fault(filled_url, tmp_path, token, "--phases", "examples,fuzzing", "--max-examples", "3")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_schemathesis_finds_no_fault_at_any_boundary(filled_url: str, tmp_path: Path, mill: Mill) -> None:
-    token = mill.create_token("fuzz", "admin").text
-    find_no_fault(filled_url, tmp_path, token, "--phases", "examples,coverage", "--continue-on-failure")

@@ -290,10 +290,15 @@ def without_the_right_of_root() -> None:
         ctypes.CDLL(None).prctl(24, 1)  # PR_CAPBSET_DROP
 
 
+def listening() -> None:
+    """The tests themselves may have been started by nohup, whose children do not hear of a terminal that closes."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @contextlib.contextmanager
 def at_work(demo: Demo, until: str) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
     """A demonstration that has just said this, and the processes that it has started."""
-    with demo.start() as process:
+    with demo.start(preexec_fn=listening) as process:
         assert process.stdout is not None
         assert any(until in line for line in process.stdout), f"it never said {until!r}"
         children = eventually(lambda: psutil.Process(process.pid).children(recursive=True), "it has children")

@@ -28,7 +28,7 @@ TITLE = "odd payloads, command lines and requests"
 DATABASES = ("SQLite", "PostgreSQL")
 LINE = 2000  # characters: nobody reads a longer one
 _THERE = "SELECT (SELECT count(*) FROM gm_job WHERE run_id IS NULL), (SELECT count(*) FROM gm_run)"
-_NEVER = {"up", "work", "watch", "restore", "backup"}  # loops, and files
+_NEVER = {"up", "work", "serve", "watch", "restore", "backup"}  # loops, and files
 _LOOPS = {"--wait", "--every", "-A", "--database", "--delivery"}
 
 

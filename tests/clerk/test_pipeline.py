@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import func, select, text
 
 from clerk import sites
 from clerk.app import open_mill
 from clerk.config import Config
+from clerk.db import tables
+from clerk.pipeline.book import Book
 from clerk.sites import Description, Options
 from gristmill import Mill
 from gristmill.testing import FrozenClock, drain
@@ -239,3 +241,25 @@ def test_without_a_fetch_what_is_in_the_storage_is_read(mill: Mill, play: Play, 
     site = run(mill, Options(skip_fetch=True))
     assert (site.outcome, counters(mill, "ocr")) == ("completed", (1, 0, 1))
     assert run(mill, Options(skip_fetch=True)).outcome == "unchanged"
+
+
+def test_a_fetch_that_dies_with_documents_in_place_but_not_written_down_has_each_once(
+    mill: Mill, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are written in batches, after they are in place: what is there without a row is brought again."""
+    play.site(SITE, minutes(6))
+    write, died = Book.write, list[int]()
+
+    def dies_once(book: Book) -> None:
+        if book._unwritten and not died:
+            died.append(len(book._unwritten))
+            raise ConnectionError("gone between the files and their rows")
+        write(book)
+
+    monkeypatch.setattr(Book, "write", dies_once)
+    assert run(mill).outcome == "completed"
+    assert died
+    assert counters(mill, "ocr") == (6, 0, 6)
+    with mill.transaction() as connection:
+        assert connection.execute(select(func.count()).select_from(tables.document)).scalar_one() == 6
+    assert run(mill).outcome == "unchanged"

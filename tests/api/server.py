@@ -15,6 +15,7 @@ from queue import Queue
 from typing import Any
 
 import httpx
+import uvicorn
 
 from gristmill import Mill
 from gristmill.api import app as made_of
@@ -58,34 +59,47 @@ class Served(At):
 
 
 @contextmanager
-def serving(database: str, *options: str, app: Path | str | None = APP) -> Iterator[Served]:
+def calling(*words: str, stderr: int) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process, without settings of whoever runs the tests; told to stop at the end."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
-    words = [*(["-A", str(app)] if app else []), "--database", database, "serve", "--port", "0", *options]
     line = [sys.executable, "-m", "gristmill", *words]
-    with subprocess.Popen(line, env=ours, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(line, env=ours, stderr=stderr, stdin=subprocess.DEVNULL, text=True) as process:
         try:
-            yield Served(process, database)
+            yield process
         finally:
             process.terminate()
             try:
-                process.wait(timeout=30)
+                process.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise
 
 
 @contextmanager
+def serving(database: str, *options: str, app: Path | str | None = APP) -> Iterator[Served]:
+    words = [*(["-A", str(app)] if app else []), "--database", database, "serve", "--port", "0", *options]
+    with calling(*words, stderr=subprocess.PIPE) as process:
+        yield Served(process, database)
+
+
+@contextmanager
 def serving_here(database: str, mill: Mill) -> Iterator[At]:
     """The same in a thread of this process, which takes a tenth of the time."""
+    with in_thread(Server(made_of(mill, open=True, pages=True))) as port:
+        yield At(f"http://127.0.0.1:{port}", database)
+
+
+@contextmanager
+def in_thread(server: uvicorn.Server) -> Iterator[int]:
+    """Its port."""
     listening = bind("127.0.0.1", 0)
-    server = Server(made_of(mill, open=True, pages=True))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
         while not server.started:
             assert thread.is_alive()
             time.sleep(0.005)
-        yield At(f"http://127.0.0.1:{listening.getsockname()[1]}", database)
+        yield listening.getsockname()[1]
     finally:
         server.should_exit = True
         thread.join(60)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +13,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 
 from gristmill import Mill
 from tests import chromium
-from tests.api.server import Served, serving
+from tests.api.server import Served, calling, serving
 from tests.web.filling import fill, mill_of
 
 APP = Path(__file__).parent / "town.py"
@@ -100,15 +98,5 @@ def page(dashboard: Dashboard, opened: Callable[..., Page]) -> Page:
 @contextmanager
 def working(url: str, slots: int = 2) -> Iterator[None]:
     """A worker beside the server, as `gristmill up` is one."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("GRISTMILL_", "DATABASE_URL"))}
-    line = [sys.executable, "-m", "gristmill", "-A", str(APP), "--database", url, "up", "-n", str(slots)]
-    with subprocess.Popen(line, env=ours, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL) as process:
-        try:
-            yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
+    with calling("-A", str(APP), "--database", url, "up", "-n", str(slots), stderr=subprocess.DEVNULL):
+        yield

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ from starlette.routing import Route
 from gristmill.api import app
 from gristmill.web import Extra, page
 from gristmill.web.pages import ALL
+from tests.api.server import in_thread
 from tests.web.conftest import Dashboard, dashboard_of
 from tests.web.filling import mill_of
 
@@ -34,19 +33,10 @@ def filled(path: str) -> str:
 
 @contextmanager
 def here(application: Any) -> Iterator[httpx.Client]:
-    """An application as others mount it, served by a thread of this process."""
-    server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="warning"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        with httpx.Client(base_url=f"http://localhost:{server.servers[0].sockets[0].getsockname()[1]}") as client:
-            yield client
-    finally:
-        server.should_exit = True
-        thread.join(30)
+    """An application as others mount it."""
+    server = uvicorn.Server(uvicorn.Config(application, log_level="warning"))
+    with in_thread(server) as port, httpx.Client(base_url=f"http://localhost:{port}") as client:
+        yield client
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from gristmill.ledger.exchange import Batch
 from gristmill.ledger.store import Ledger
 from tests.ledger.play import plain
 
-LEASE = 120.0
+LEASE = 30.0  # as a worker has unless told otherwise
 
 
 def claim_away(order: dict[str, Any], number: int) -> None:
@@ -36,8 +36,11 @@ def claim_away(order: dict[str, Any], number: int) -> None:
     me = ledger.do(workers.register, who, micros(LEASE))
     note(order["folder"], "connected", time.monotonic() - began)
     wants = [Want(0, order["jobs"], (Lane(order["queue"], 0),))]
-    batch, until = Batch(), order["begin"] + order["seconds"]
+    batch, until, beat = Batch(), order["begin"] + order["seconds"], time.monotonic() + LEASE / 3
     while (at := time.monotonic()) < until:
+        if at > beat:
+            ledger.do(workers.heartbeat, me, micros(LEASE))
+            beat, at = at + LEASE / 3, time.monotonic()
         taken = write(ledger, me, batch, wants, {0: order["jobs"]}).taken
         assert taken is not None
         note(order["folder"], "claimed", me, time.monotonic() - at, at - order["begin"], [job.id for job in taken.jobs])

@@ -54,7 +54,7 @@ def play(play: Play) -> str:
     )
     if shown or deadlocks:
         raise Violation(f"{deadlocks} deadlocks in the server; shown by workers: {shown[:3]}")
-    play.reach(fast >= SHARE * slow, f"{fast / slow:.0%} is less than {SHARE:.0%}")
+    play.reach(fast >= SHARE * slow, f"{fast:.0f}/s against {slow:.0f}/s: {fast / slow:.0%} is less than {SHARE:.0%}")
     return said
 
 

@@ -229,10 +229,16 @@ class Appetite:
         if len(weights) == 1:
             (queue,) = weights
             return {queue: max(idle, min(most, int(spare / self._room.cost(queue))))}
-        shares: Counter[int] = Counter()
+        known = [queue for queue in weights if any((queue, pool) in self._gave for pool in self.admission.light(place))]
+        if spare and len(known) == 1:  # whose turn it is needs no counting
+            (queue,) = known
+            shares = Counter(self._shares.sequence(weights, idle))
+            shares[queue] += max(0, min(trusted[queue] - shares[queue], int(spare / self._room.cost(queue))))
+            return +shares
+        shares = Counter()
         for turn, queue in enumerate(self._shares.sequence(weights, most)):
             if turn >= idle:
-                if not any((queue, pool) in self._gave for pool in self.admission.light(place)):
+                if queue not in known:
                     continue  # nothing is known of it; it gets one look
                 spare -= self._room.cost(queue)
                 if spare < 0 or shares[queue] >= trusted[queue]:

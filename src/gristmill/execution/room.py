@@ -21,6 +21,7 @@ _TURNS = 6  # work for so many turns may be held, so that bringing it takes litt
 _GATHER = 0.01  # seconds that a completion may wait for others before it is written, where turns are fast
 _MOMENT = 0.01  # seconds in which children must be able to do a batch of items, for it to wait for them
 _MISTRUST = 2  # a child gets at most so many times the jobs of a queue in advance as have been seen to be short
+_MISTRUST_SLOW = 8  # the same where a turn takes longer than what may have to wait: each step of learning costs one
 
 
 @dataclass
@@ -141,7 +142,7 @@ class Room:
         each = min(self._settings.batch, int(_MOST_BYTES / max(pace.size, 1.0)) + 1)
         free = self.free(self.place(queue, SYNC))
         room = sum(min(max(0, each - len(child.held)), self.jobs_left(child)) for child in free)
-        return min(room, _MISTRUST * pace.seen)
+        return min(room, (_MISTRUST if self.turn_takes < STUCK else _MISTRUST_SLOW) * pace.seen)
 
     def free(self, place: int) -> list[Child]:
         """The children of a place that may be given (more) jobs."""

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
-import psutil
 import psycopg
 from sqlalchemy import exc
 
@@ -18,6 +14,7 @@ from chaos.play import Play, Violation
 from chaos.record import note, noted
 from gristmill.ledger.migrate import upgrade
 from tests import servers
+from tests.own_server import OwnServer, own_server
 
 TITLE = "PostgreSQL killed, then its backends ended"
 DATABASES = ("none",)
@@ -31,7 +28,7 @@ _BACKENDS = (
 
 
 def play(play: Play) -> str:
-    with a_server() as server:
+    with own_server() as server:
         play.url = servers.create_database(server.url)
         upgrade(play.url)
         oracle.watch(play.mill)
@@ -55,7 +52,7 @@ def play(play: Play) -> str:
     )
 
 
-def _kill(play: Play, server: Server) -> tuple[int, float]:
+def _kill(play: Play, server: OwnServer) -> tuple[int, float]:
     """How often, and the longest time from a start of the server until jobs ended and enqueues were acknowledged."""
     slowest = 0.0
     kills = play.pick(3, 100)
@@ -65,12 +62,12 @@ def _kill(play: Play, server: Server) -> tuple[int, float]:
         server.kill()
         time.sleep(play.dice.choice([0.0, 0.2, 1.0, 2.5]))
         since = time.monotonic()
-        server.start()
+        server.start(wait=False)
         slowest = max(slowest, moves(play, since))
     return kills, slowest
 
 
-def _end_backends(play: Play, server: Server) -> tuple[int, float]:
+def _end_backends(play: Play, server: OwnServer) -> tuple[int, float]:
     """How many, and the longest time in which nothing ended or nothing was acknowledged."""
     ended, longest = 0, 0.0
     until = time.monotonic() + play.pick(4, 300)
@@ -114,40 +111,3 @@ def moves(play: Play, since: float, within: float = BACK) -> float:
         if time.monotonic() - since > within:
             raise Violation(f"{within:g} s after it was back: ends {before[0]} -> {now[0]}, record {before[1]} -> {now[1]}")
         time.sleep(0.02)
-
-
-# ---- the server
-
-
-class Server:
-    """A server of the row's own. Killed: its postmaster and all that this has started, at once."""
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._binaries = servers.find_binaries(home)
-        self._data = servers.make_cluster(self._binaries, home)
-        self.process, self.port = servers.start_server(self._binaries, self._data, home / "log")
-        self.url = f"postgresql://{servers.SUPERUSER}@127.0.0.1:{self.port}/postgres"
-
-    def kill(self) -> None:
-        started = psutil.Process(self.process.pid).children(recursive=True)
-        self.process.kill()
-        for each in started:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-        self.process.wait()
-        psutil.wait_procs(started, servers.STOP_SECONDS)
-
-    def start(self) -> None:
-        """On the same port and the same files, which need recovery. Does not wait."""
-        self.process = servers.spawn_server(self._binaries, self._data, self._home / "log", self.port)
-
-
-@contextlib.contextmanager
-def a_server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="gristmill-pg-", ignore_cleanup_errors=True) as home:
-        server = Server(Path(home))
-        try:
-            yield server
-        finally:
-            servers.stop_server(server.process)

@@ -24,6 +24,7 @@ from gristmill.ledger import (
     again,
     bulk,
     chores,
+    commits,
     events,
     limiting,
     limits,
@@ -148,6 +149,7 @@ class Housekeeping:
         if now >= self._tidy_at:
             self._tidy_at = now + _TIDY_EVERY
             self.ledger.do(tracing.forget)
+            self.ledger.do(commits.forget)
             while self.ledger.do(events.forget) and time.monotonic() < until:
                 pass
             for level in range(len(minutes.LEVELS)):

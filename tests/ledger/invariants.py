@@ -178,11 +178,12 @@ def check(ledger: Ledger) -> None:
 
 
 def snapshot(ledger: Ledger) -> dict[str, list[tuple[object, ...]]]:
-    """Every row of every table: equal before and after means that nothing was changed."""
+    """Every row of every table but those that connections leave: equal before and after means that nothing was changed."""
     from gristmill.ledger.schema import metadata
 
     with ledger.engine.connect() as connection:
         return {
             table.name: sorted((tuple(row) for row in connection.execute(table.select())), key=repr)
             for table in metadata.sorted_tables
+            if table.name != "gm_commit"
         }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from gristmill.ledger.migrate import upgrade
 from gristmill.ledger.store import Ledger
 from tests import servers
 from tests.apps import everyday
+from tests.own_server import OwnServer, own_server
 from tests.worker.cables import Cable, cable
 from tests.worker.helpers import (
     all_end,
@@ -262,47 +262,22 @@ def test_a_worker_that_gathers_completions_when_the_database_goes_away_sleeps(
 # ---- the server itself
 
 
-class Postgres:
-    """A server of the test's own, which can be killed and started again."""
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._programs = servers.find_binaries(home)
-        self._data = servers.make_cluster(self._programs, home)
-        self._server, self._port = servers.start_server(self._programs, self._data, home / "log")
-        server = f"postgresql://{servers.SUPERUSER}@127.0.0.1:{self._port}/postgres"
-        self.url = servers.create_database(server)
-
-    def kill(self) -> None:
-        """As a crash: nothing is written down, the log is replayed at the next start."""
-        servers.stop_server(self._server)
-
-    def start(self) -> None:
-        self._server = servers.spawn_server(self._programs, self._data, self._home / "log", self._port)
-        assert servers.is_ready(self._server, self._data)
-
-
-@pytest.fixture
-def own_server() -> Iterator[Postgres]:
-    with tempfile.TemporaryDirectory(prefix="gristmill-pg-") as home:
-        server = Postgres(Path(home))
-        try:
-            yield server
-        finally:
-            server.kill()
-
-
 @pytest.mark.pg
-def test_a_server_that_crashes_under_load_loses_nothing(own_server: Postgres, folder: Path, log: Path) -> None:
-    upgrade(own_server.url)
+def test_a_server_that_crashes_under_load_loses_nothing(folder: Path, log: Path) -> None:
+    with own_server() as server:
+        crash_under_load(server, folder, log)
+
+
+def crash_under_load(server: OwnServer, folder: Path, log: Path) -> None:
+    upgrade(server.url)
     count = 3000
-    with open_mill(own_server.url, "everyday") as mill:
+    with open_mill(server.url, "everyday") as mill:
         mill.enqueue_many(everyday.write_down, [{"folder": folder, "name": str(n)} for n in range(count)])
-    with worker_process(own_server.url, "everyday", log=log, slots=2):
+    with worker_process(server.url, "everyday", log=log, slots=2):
         eventually(lambda: len(lines(folder / "done")) >= count // 3)
-        own_server.kill()
-        own_server.start()
-        with open_mill(own_server.url, "everyday") as mill:
+        server.kill()
+        server.start()
+        with open_mill(server.url, "everyday") as mill:
             eventually(lambda: not mill.jobs(state="queued", limit=1) and not mill.jobs(state="in_progress", limit=1))
             jobs = mill.jobs(limit=count)
     assert {(job.state, job.losses) for job in jobs} == {("completed", 0)}

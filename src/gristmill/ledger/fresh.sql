@@ -558,6 +558,13 @@ CREATE TABLE gm_trace (
 ;
 CREATE INDEX gm_trace_age ON gm_trace (at)
 ;
-INSERT INTO gm_version (version_num) VALUES ('0003')
+CREATE TABLE gm_commit (
+	connection TEXT NOT NULL, 
+	number BIGINT NOT NULL, 
+	at BIGINT NOT NULL, 
+	PRIMARY KEY (connection)
+)
+;
+INSERT INTO gm_version (version_num) VALUES ('0004')
 ;
 INSERT INTO gm_ledger (id, epoch, oldest) VALUES (1, 1, '0001')

@@ -509,6 +509,16 @@ trace = Table(
 )
 Index("gm_trace_age", trace.c.at)
 
+# PostgreSQL: the last transaction of each connection that may not be done twice (see commits.py).
+commit = Table(
+    "gm_commit",
+    metadata,
+    Column("connection", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    postgresql_with={"fillfactor": "50"},  # it is changed with every commit, on its own page
+)
+
 # What people did. Rows are added, never changed.
 audit = Table(
     "gm_audit",

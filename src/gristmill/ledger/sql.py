@@ -5,7 +5,6 @@
 {next}                    the next place in the line
 {ready} {waits}           for a job that is queued again: `ready` and `run_at`, which is in the line only if it has no limit
 {waiting}                 `run_at` of a job that waits for its limit
-{xid}                     the transaction's own number (SQLite: NULL)
 {place}                   of event `f.nr` of a transaction: given after the commit (SQLite: the next ones)
 {in name}                 `= ANY(list)`
 {glob}                    compares text with a pattern, which `glob` has translated
@@ -46,7 +45,6 @@ _WORDS = {
         "{ready}": _LIMITED % ("nextval('gm_line')", "NULL"),
         "{waits}": _LIMITED % ("NULL", WAITING),
         "{waiting}": str(WAITING),
-        "{xid}": "pg_current_xact_id()::text",
         "{place}": "NULL::bigint",
         "{by_limit}": "",
         "{glob}": "LIKE",
@@ -64,7 +62,6 @@ _WORDS = {
         "{share}": "",
         "{exclusive}": "",
         "{skip}": "",
-        "{xid}": "NULL",
         "{place}": "(SELECT coalesce(max(place), 0) FROM gm_event) + f.nr",
         "{ready}": _LIMITED % (":now", "NULL"),
         "{waits}": _LIMITED % ("NULL", WAITING),

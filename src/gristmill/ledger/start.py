@@ -220,8 +220,7 @@ _ENQUEUE = Sql(
     " coalesce(f.at, {now} + f.delay, CASE WHEN f.lim IS NOT NULL THEN {waiting} END), {now}, f.args,"
     " f.twin, f.twin, f.scope, f.lim FROM {rows f: task int, queue int, pool smallint, priority smallint, args text,"
     " at bigint, delay bigint, twin text, scope smallint, lim int} WHERE true ON CONFLICT DO NOTHING"
-    f" RETURNING {columns(JOB)}, NULL AS stage, NULL AS subject, '' AS task, '' AS queue, false AS adopted, NULL AS missed,"
-    " {xid} AS xid"
+    f" RETURNING {columns(JOB)}, NULL AS stage, NULL AS subject, '' AS task, '' AS queue, false AS adopted, NULL AS missed"
 )
 _ENQUEUE_READY = Sql(
     "INSERT INTO gm_job (task_id, queue_id, pool, priority, state, ready, created_at, args)"
@@ -242,7 +241,6 @@ def enqueue(tx: Tx, job: NewJob) -> tuple[int, bool, Any]:
     for _ in range(100):
         row = tx.one(_ENQUEUE, f=[job])
         if row is not None:
-            tx.xid = row.xid
             delayed = job.run_at is not None or job.delay is not None
             if delayed or job.limit_id is None:
                 tx.ring(job.queue_id, delayed=delayed)

@@ -22,7 +22,7 @@ from sqlalchemy.engine import URL, make_url
 
 from gristmill.clock import Clock
 from gristmill.errors import DatabaseError, Invalid, SchemaMismatch, Unavailable
-from gristmill.ledger import last
+from gristmill.ledger import commits, last
 from gristmill.ledger.columns import REVISION, VERSION_TABLE
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.tx import DELAYED, GuestTx, Tx
@@ -111,14 +111,14 @@ class Ledger:
                 if tx.rung and self.announcer:
                     self.announcer.before_commit(tx, tx.rung)
                 repeatable = self.is_sqlite or getattr(verb, "repeatable", False)
-                xid = None if repeatable else tx.xid or tx.value(_XID)
+                mark = None if repeatable else commits.mark(tx)
             except BaseException:
                 tx.rollback()
                 raise
             try:
                 tx.commit()
             except exc.DBAPIError as error:
-                if xid is None or not (error.connection_invalidated and self._committed(xid)):
+                if mark is None or not (error.connection_invalidated and self._committed(mark)):
                     tx.rollback()
                     raise
         if tx.rung and self.announcer:
@@ -182,16 +182,13 @@ class Ledger:
             finally:
                 self._writing.here = False
 
-    def _committed(self, xid: object) -> bool:
-        """What became of a transaction whose COMMIT got no answer: PostgreSQL remembers."""
+    def _committed(self, mark: commits.Mark) -> bool:
+        """What became of a transaction whose COMMIT got no answer."""
         deadline = time.monotonic() + _RESOLVE_FOR
         while True:
             try:
-                with self.engine.connect() as connection:
-                    status: str = Tx(connection, None).value(_FATE, xid=xid)
-                if status != "in progress":
-                    return status == "committed"
-            except exc.DBAPIError:
+                return self.glance(commits.is_committed, mark)
+            except Unavailable:
                 pass  # not back yet
             if time.monotonic() > deadline:
                 raise Unavailable(
@@ -324,9 +321,7 @@ _READ = (
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on;"
     " SET LOCAL plan_cache_mode = force_custom_plan"  # a list is planned for what it asks for, not for what others did
 )
-_XID = Sql("SELECT pg_current_xact_id()::text")
 _OLDEST = Sql("SELECT oldest FROM gm_ledger")
-_FATE = Sql("SELECT pg_xact_status(:xid::xid8)")
 
 
 def parse_url(url: str | URL) -> URL:

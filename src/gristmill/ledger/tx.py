@@ -35,7 +35,6 @@ class Tx:
         self.notes = Notes()  # what those who follow will be told
         self.done = Done()  # what is counted in this minute
         self._no_limits()
-        self.xid: str | None = None  # PostgreSQL's number of this transaction, if a verb has read it on the way
         self._driver: Any = connection.connection.driver_connection
         self._at_commit = ""
 
@@ -219,7 +218,6 @@ class GuestTx(Tx):
         self.notes = Notes()
         self.done = Done()
         self._no_limits()
-        self.xid = None
 
     def execute(self, sql: Sql, **given: Any) -> Any:
         compiled = sql.compiled(self.dialect)

@@ -19,7 +19,8 @@ import uvicorn
 
 from gristmill import Mill
 from gristmill.api import app as made_of
-from gristmill.api.serving import Server, bind
+from gristmill.api.serving import Server
+from gristmill.listening import bind
 
 APP = Path(__file__).parents[1] / "cli" / "letters.py"
 _ADDRESS = re.compile(r"(http://\S+?)/ serves")

@@ -202,7 +202,7 @@ def test_sigterm_lets_the_job_in_hand_finish(made: Cli) -> None:
 
 def test_up_serves_all_queues_and_reports_itself(made: Cli) -> None:
     started, release = start_held(made)
-    with made.spawn("-A", APP, "up", "-n", 1) as up:
+    with made.spawn("-A", APP, "up", "-n", 1, "--no-dashboard") as up:
         assert up.stderr is not None
         assert re.fullmatch(
             r"\d\d:\d\d:\d\d worker for all queues, reconciler, schedules and retention, 1 slot, on sqlite:///gristmill\.db;"

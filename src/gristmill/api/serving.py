@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from gristmill.api.application import app
 from gristmill.api.events import Hub
 from gristmill.errors import Invalid
+from gristmill.listening import bind
 from gristmill.mill import Mill
 
 try:
@@ -37,11 +38,13 @@ def run(
     token: str | None = None,
     where: str = "",
     tell: Callable[[str], None] = log.info,
+    listening: socket.socket | None = None,
 ) -> None:
-    """Serves until SIGTERM or Ctrl-C. `token`: an admin's, without which nobody gets in; `tell`: says where it is."""
+    """Serves until SIGTERM or Ctrl-C. `token`: an admin's, without which nobody gets in; `tell`: says where it is;
+    `listening`: what somebody else has opened there already."""
     is_open = not token and check_place(mill, host)
     made = app(mill, open=is_open, read_only=read_only, hosts=[host, *hosts], token=token, pages=True)
-    listening = bind(host, port)
+    listening = listening or bind(host, port)
     port = listening.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     tell(f"http://{shown}:{port}/ serves {where}{', read-only' if read_only else ''}; Ctrl-C stops it")
@@ -104,19 +107,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def bind(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((host, port))
-            listening.listen(128)
-        except BaseException:
-            listening.close()
-            raise
-    except OSError as error:
-        raise Invalid(f"cannot listen on {host} port {port}: {error.strerror or error}; --port N takes another") from None
-    return listening

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,12 +31,14 @@ _grace = click.option(
 _log_json = click.option("--log-json", is_flag=True, help="Log as lines of JSON, also what jobs log.")
 
 
-@click.command(cls=Command, needs_app=True, works=True, short_help="Run a worker, the reconciler, schedules and retention.")
+@click.command(cls=Command, needs_app=True, works=True, short_help="Run a worker, schedules, retention, the dashboard.")
 @_slots
 @_labels
 @_memory
 @_grace
 @_log_json
+@click.option("--no-dashboard", is_flag=True, help="Leave out the dashboard.")
+@click.option("--port", type=number(0, 65535), metavar="PORT", help="Of the dashboard (default: 8080; 0: any).")
 @pass_place
 def up(
     place: Place,
@@ -44,17 +47,26 @@ def up(
     memory: str | None,
     grace: float | None,
     log_json: bool,
+    no_dashboard: bool,
+    port: int | None,
 ) -> None:
-    """Run everything for this machine: a worker for all queues, the reconciler, schedules and retention."""
+    """Run everything for this machine: a worker for all queues, the reconciler, schedules, retention, the dashboard."""
+    from gristmill.cli import dashboard
     from gristmill.housekeeping import beside
 
+    if no_dashboard and port is not None:
+        raise click.UsageError("--port is the dashboard's, and --no-dashboard leaves that out; give one of them")
     app = place.registry()
     log_to_stderr(log_json)
-    with place.open(app) as mill:
+    with place.open(app) as mill, ExitStack() as around:
         how: dict[str, Any] = {**_machine(slots, labels, memory), "grace": grace, "log_json": log_json or None}
-        worker = mill.worker(tickers=[mill.pruner().tick], schedules=True, **how)
-        with beside(mill.reconciler().loop):
-            _run(worker, place, "worker for all queues, reconciler, schedules and retention")
+        shown = None if no_dashboard else around.enter_context(dashboard.beside(place, port, log_json))
+        tickers = [mill.pruner().tick, *([shown.tick] if shown else [])]
+        worker = mill.worker(tickers=tickers, schedules=True, **how)
+        if shown:
+            log.info("dashboard: %s", shown.address)
+        around.enter_context(beside(mill.reconciler().loop))
+        _run(worker, place, "worker for all queues, reconciler, schedules and retention")
 
 
 @click.command(cls=Command, needs_app=True, works=True)

@@ -1,0 +1,23 @@
+"""A port of this machine, opened for a server; apart from the server, whose libraries take a second to load."""
+
+from __future__ import annotations
+
+import socket
+
+from gristmill.errors import Invalid
+
+
+def bind(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host, port))
+            listening.listen(128)
+        except BaseException:
+            listening.close()
+            raise
+    except OSError as error:
+        raise Invalid(f"cannot listen on {host} port {port}: {error.strerror or error}; --port N takes another") from None
+    return listening

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gristmill import Mill
-from tests.api.server import serving
+from tests.api.server import Served, serving
 
 # What these take besides their shape (arguments of a task, times of a schedule) is for the application to judge.
 JUDGED = ["POST /api/jobs", "POST /api/jobs/many", "PATCH /api/jobs/{job}", "POST /api/runs", "POST /api/runs/stalest"]
@@ -39,3 +40,16 @@ def find_no_fault(url: str, folder: Path, token: str | None, *options: str) -> N
 def test_schemathesis_finds_no_fault(filled_url: str, tmp_path: Path, mill: Mill) -> None:
     token = mill.create_token("fuzz", "admin").text
     find_no_fault(filled_url, tmp_path, token, "--phases", "examples,fuzzing", "--max-examples", "3")
+
+
+@pytest.mark.parametrize(
+    ("label", "right"),
+    [("k", True), ("k" * 200, True), ("k" * 200 + "=" + "v" * 200, True), ("k=a=b", True)]
+    + [("k" * 201, False), ("k=" + "v" * 201, False), ("=v", False), ("k=", False)],
+)
+def test_the_document_says_which_labels_there_can_be(shared: Served, label: str, right: bool) -> None:
+    with shared.client() as client:
+        asked = client.get("/openapi.json").json()["paths"]["/api/subjects"]["get"]["parameters"]
+        schema = next(one["schema"] for one in asked if one["name"] == "label")["anyOf"][0]["items"]
+        assert bool(re.search(schema["pattern"], label)) == right
+        assert client.get("/api/subjects", params={"label": label}).status_code == (200 if right else 422)

@@ -41,11 +41,11 @@ WHOLE = BeforeValidator(_whole)
 class Text(GroupedMetadata):
     """Text that both databases can hold: `Annotated[str, Text(100)]`."""
 
-    def __init__(self, longest: int, shortest: int = 1) -> None:
-        self.longest, self.shortest = longest, shortest
+    def __init__(self, longest: int, shortest: int = 1, pattern: str = r"^[^\x00]*$") -> None:
+        self.longest, self.shortest, self.pattern = longest, shortest, pattern
 
     def __iter__(self) -> Iterator[object]:
-        schema = {"type": "string", "minLength": self.shortest, "maxLength": self.longest, "pattern": r"^[^\x00]*$"}
+        schema = {"type": "string", "minLength": self.shortest, "maxLength": self.longest, "pattern": self.pattern}
         yield from (MinLen(self.shortest), MaxLen(self.longest), AfterValidator(_plain), WithJsonSchema(schema))
 
 
@@ -53,7 +53,9 @@ Name = Annotated[str, Text(NAME_LIMIT)]
 TaskName = Annotated[str, Text(3 * NAME_LIMIT)]
 Key = Annotated[str, Text(KEY_LIMIT)]
 Label = Annotated[str, Text(LABEL_LIMIT)]
-WantedLabel = Annotated[str, Text(2 * LABEL_LIMIT + 1)]
+WantedLabel = Annotated[
+    str, Text(2 * LABEL_LIMIT + 1, pattern=rf"^[^=\x00]{{1,{LABEL_LIMIT}}}(=[^\x00]{{1,{LABEL_LIMIT}}})?$")
+]
 Reason = Annotated[str, Text(2000)]
 Args = dict[Annotated[str, Text(KEY_LIMIT, 0)], Any]
 Number = Annotated[int, Field(ge=1, le=_MOST_ID), WHOLE]

@@ -150,6 +150,13 @@ def there(folder: Path, where: str) -> Iterator[tuple[str, targets.Target]]:
             yield f"clerk@other.example:{target.root}", target
 
 
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the processes that are started here: what they leave behind is seen."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+
+
 def kill_some(address: str, target: targets.Target, folder: Path, rounds: int) -> None:
     chance = random.Random()
     with two_sources(folder) as sources:
@@ -166,6 +173,11 @@ def kill_some(address: str, target: targets.Target, folder: Path, rounds: int) -
             _, said = worker.communicate()
             assert worker.returncode == -signal.SIGKILL, said
             assert_whole(target, folder / "x.db")
+        last = started(DEPLOY, address, sources[0], f"v{rounds:03}", 1)
+        go(last)
+        _, said = last.communicate()
+        assert last.returncode == 0, said
+        assert not list((folder / "temporary").iterdir()), "what those that were killed left on this machine is gone"
 
 
 @pytest.mark.parametrize("where", targets.RSYNCS)

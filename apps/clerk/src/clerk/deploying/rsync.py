@@ -10,16 +10,17 @@ import re
 import secrets
 import shlex
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from clerk import storage
 from clerk.deploying.folder import VERSIONS, version_of
 from clerk.deploying.publication import checked, refuse_older
 from clerk.errors import ClerkError, Critical, Transient, Usage
 from clerk.parts import Publication
+from clerk.scratch import Scratch
 
 _HOST = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:]+\])"
 _SCP = re.compile(rf"({_HOST}):(.*)", re.DOTALL)
@@ -136,11 +137,11 @@ class RsyncDeployer:
                 self._rsync(files, [*options, *link_dest], to)
 
     def _rsync(self, files: Mapping[str, Path], options: list[str], to: str) -> None:
-        with tempfile.TemporaryDirectory(prefix="clerk-publish-") as folder:
+        with storage.critical_if_nobody_can(), Scratch("publish") as scratch:
             for name, source in files.items():
-                (Path(folder) / name).parent.mkdir(parents=True, exist_ok=True)
-                (Path(folder) / name).symlink_to(source.absolute())
-            _run(["rsync", *_RSYNC, *options, "-e", shlex.join(self._ssh), "--", f"{folder}/", to], None, _RSYNC_LOST)
+                (scratch.path / name).parent.mkdir(parents=True, exist_ok=True)
+                (scratch.path / name).symlink_to(source.absolute())
+            _run(["rsync", *_RSYNC, *options, "-e", shlex.join(self._ssh), "--", f"{scratch.path}/", to], None, _RSYNC_LOST)
 
     def _there(self, program: str, *arguments: str) -> str:
         """Runs a program on the other machine. ssh joins its arguments with spaces for a shell there, so they are quoted."""

@@ -6,13 +6,12 @@ import contextlib
 import logging
 import os
 import selectors
-import shutil
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
+
+from clerk.scratch import Scratch
 
 _PATIENCE = 0.2  # seconds that a child waits at most for a worker that does not listen
 _PAUSE = 5.0  # seconds until it tries again
@@ -24,8 +23,8 @@ class Relay:
 
     def __init__(self, pass_on: Callable[[str], None]) -> None:
         self._pass_on = pass_on
-        self._folder = Path(tempfile.mkdtemp(prefix="clerk-log-"))  # for this user only
-        self.path = self._folder / "s"
+        self._folder = Scratch("log")
+        self.path = self._folder.path / "s"
         self._stop, self._stopping = socket.socketpair()
         self._door = socket.socket(socket.AF_UNIX)
         try:
@@ -46,7 +45,7 @@ class Relay:
     def _end(self) -> None:
         for each in (self._door, self._stop, self._stopping):
             each.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close()
 
     def _listen(self) -> None:
         half: dict[socket.socket, bytes] = {}

@@ -19,6 +19,7 @@ from clerk.config import Config
 from clerk.errors import ClerkError, Crashed, Critical, TimedOut, Unreadable, Usage
 from clerk.parts import OcrBackend, PageText
 from clerk.reading import backends
+from clerk.scratch import Scratch
 
 _KINDS: Final[dict[str, type[ClerkError]]] = {one.__name__: one for one in (Unreadable, Critical, Usage)}
 _SHARE_OF_A_PAGE: Final = 1 / 3  # of the time for a lot: one page that takes forever does not cost the others
@@ -142,13 +143,13 @@ def opened(path: Path, config: Config, backend: OcrBackend | None = None, *, htm
     with contextlib.ExitStack() as stack:
         try:
             complaints = stack.enter_context(tempfile.TemporaryFile(prefix="clerk-"))
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="clerk-", ignore_cleanup_errors=True))
+            folder = stack.enter_context(Scratch("images")).path
             child = _Child(complaints, f"{path.parent.name}/{path.name}")
         except OSError as error:
             raise Critical(f"documents cannot be read on this machine now: {error}") from error
         stack.callback(child.end)
         child.allow(config.pdf_read_timeout)
-        child.send({**asked, "folder": folder})
+        child.send({**asked, "folder": str(folder)})
         yield Reader(child, child.answer("opening it")["pages"], config.pdf_convert_timeout, backend)
 
 

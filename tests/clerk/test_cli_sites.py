@@ -1,14 +1,15 @@
-"""`new`, `update`, `enqueue`, `purge`: what they print, how they end, and what is in the database then."""
+"""`new`, `change`, `update`, `enqueue`, `purge`: what they print, how they end, and what is in the database then."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import insert, select, text
 from sqlalchemy import update as set_row
 
 from clerk import sites
@@ -90,6 +91,12 @@ def test_a_site_may_be_created_without_a_run(cli: Cli, mill: Mill, play: Play) -
         (["elm.ca", *ALL, "--extra", "[1]"], "wants an object"),
         (["elm.ca", *ALL, "--extra", "{"], "is not JSON"),
         (["elm.ca", *ALL, "--extra", '{"ocr_backend": "abbyy"}'], "there is no OCR backend"),
+        (
+            ["elm.ca", *ALL, "--extra", '{"pth": "documents"}'],
+            "folder: 'pth' is no setting of this fetcher; did you mean 'path'?",
+        ),
+        (["elm.ca", *ALL, "--extra", "{}"], "folder: 'path' is missing in --extra"),
+        (["elm.ca", *ALL, "--extra", '{"path": "documents", "extractor": "rule"}'], "there is no extractor 'rule'"),
         (["elm.ca", *ALL, "--lat-lng", "here"], "is no place"),
         (["elm.ca", *ALL, "--start-year", "soon"], "soon"),
         (["elm.ca", *ALL, "--local", "--no-enqueue"], "give one of them"),
@@ -101,6 +108,56 @@ def test_what_is_wrong_with_a_new_site_is_said_in_one_line(cli: Cli, mill: Mill,
     assert done.err.startswith("Error: ")
     assert said in done.err
     assert [site.subdomain for site in sites.known(mill)] == [SITE]
+
+
+def test_a_fetcher_of_a_plugin_that_breaks_over_its_settings_is_named(cli: Cli, mill: Mill, play: Play) -> None:
+    (play.folder / "plugins" / "town.py").write_text(
+        "from clerk.plugins import hookimpl\n@hookimpl\ndef fetcher_class(label):\n"
+        "    return (lambda extra, web: extra['url']) if label == 'town' else None\n"
+    )
+    done = cli.call("new", "elm.ca", "--name", "Elm Creek", "--scraper", "town")
+    assert (done.code, done.err.startswith("Error: town: no fetcher can be made of these settings (KeyError: 'url')")) == (
+        2,
+        True,
+    )
+    assert [site.subdomain for site in sites.known(mill)] == [SITE]
+
+
+# ---- change
+
+
+def test_only_what_is_given_is_changed_and_where_a_site_is_stays(cli: Cli, mill: Mill) -> None:
+    cli.call("new", "elm.ca", *ALL)
+    before = sites.find(mill, "elm.ca")
+    done = cli.call("change", "elm.ca", "--name", "Elm", "--lat-lng", "38,-122", "--extra", '{"path": "papers"}')
+    assert (done.code, done.out, done.err) == (0, "Changed elm.ca\n", "")
+    expected = replace(before, name="Elm", lat="38", lng="-122", extra={"path": "papers"})
+    assert sites.find(mill, "elm.ca") == expected
+
+
+def test_documents_of_a_source_that_moved_stay_the_same_documents(cli: Cli, mill: Mill) -> None:
+    with mill.transaction() as connection:
+        given = {"subdomain": SITE, "key": "minutes/Council/2026-01-05", "kind": "minutes", "meeting": "Council"}
+        connection.execute(insert(tables.document).values(**given, date="2026-01-05", url="http://a/1.pdf", state="missing"))
+    assert cli.call("change", SITE, "--moved", "http://a/", "https://b/papers/").code == 0
+    with mill.transaction() as connection:
+        assert connection.execute(select(tables.document.c.url)).scalars().all() == ["https://b/papers/1.pdf"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([SITE], 2, "nothing to change"),
+        ([SITE, "--scraper", "foldr"], 2, "did you mean 'folder'"),
+        ([SITE, "--scraper", "folder"], 2, "folder: 'path' is missing in --extra"),
+        (["x", "--name", "X"], 1, "Site 'x' not found"),
+    ],
+)
+def test_a_change_that_makes_no_sense_is_refused(cli: Cli, mill: Mill, words: list[str], code: int, said: str) -> None:
+    before = sites.known(mill)
+    done = cli.call("change", *words)
+    assert (done.code, said in done.err) == (code, True), done.err
+    assert sites.known(mill) == before
 
 
 # ---- update

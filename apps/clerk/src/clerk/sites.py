@@ -133,10 +133,9 @@ class Purged:
 
 def create(mill: Mill, new: Description) -> Site:
     """A new site, which was never run. Refused if it is there already."""
-    names.subdomain(new.subdomain)
     values = {**_values(new), "created_at": datetime.now(UTC)}
     with mill.transaction() as connection:
-        if _row(connection, new.subdomain) is not None:
+        if _row(connection, names.subdomain(new.subdomain)) is not None:
             raise ClerkError(f"Site '{new.subdomain}' already exists; `clerk update -s {new.subdomain}` runs it")
         connection.execute(insert(tables.site).values(values))
         return _found(connection, new.subdomain)

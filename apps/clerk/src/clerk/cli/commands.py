@@ -14,8 +14,12 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 # The first page of help: a row for what belongs together, each command in one.
 ROWS: dict[str, dict[str, str]] = {
-    "Create a site; run it now, or the one whose turn it is.": {"new": "sites:new", "update": "sites:update"},
-    "Ask for runs of many sites; stop all of one.": {"enqueue": "sites:enqueue", "purge": "sites:purge"},
+    "Create a site; say something else of it.": {"new": "sites:new", "change": "sites:change"},
+    "Run a site now, or whose turn it is; many; stop one.": {
+        "update": "sites:update",
+        "enqueue": "sites:enqueue",
+        "purge": "sites:purge",
+    },
     "Run a site in this process; one stage of it.": {"run-local": "local:run_local", "run-stage": "local:run_stage"},
     "Show queues and sites; totals by stage.": {"status": "status:status", "pipeline-status": "status:pipeline_status"},
     "Say whether all is well; look at what workers need.": {

@@ -1,10 +1,12 @@
-"""`new`, `update`, `enqueue`, `purge`: sites and the runs that are asked for."""
+"""`new`, `change`, `update`, `enqueue`, `purge`: sites and the runs that are asked for."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -21,7 +23,9 @@ from clerk.cli.app import (
 from clerk.cli.exits import FAILED, OK
 
 if TYPE_CHECKING:
-    from clerk.sites import Enqueued, Options
+    from clerk.sites import Description, Enqueued, Options
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _all_agendas = click.option("--all-agendas", is_flag=True, help="Agendas also where there are minutes.")
 _local = click.option("--local", is_flag=True, help="Run it here and now, without workers.")
@@ -30,7 +34,9 @@ _local = click.option("--local", is_flag=True, help="Run it here and now, withou
 # ---- new
 
 
-def _extra(ctx: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, Any]:
+def _extra(ctx: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
     try:
         found = json.loads(value or "{}")
     except ValueError as error:
@@ -53,16 +59,28 @@ def _lat_lng(ctx: click.Context, parameter: click.Parameter, value: str | None) 
     return lat, lng
 
 
+_DESCRIPTION = (
+    click.option("--name", help="As people call it."),
+    click.option("--state", help="Such as CA."),
+    click.option("--country", help="Such as US."),
+    click.option("--kind", help="Such as city, county or school board."),
+    click.option("--scraper", metavar="LABEL", help="Who fetches: folder, http_index, feed, legistar, or a plugin's."),
+    click.option("--start-year", type=click.IntRange(1000, 9999), metavar="YEAR", help="From when on documents are wanted."),
+    click.option("--lat-lng", callback=_lat_lng, metavar="LAT,LNG", help="Where it is."),
+    click.option("--extra", callback=_extra, metavar="JSON", help="Settings of its scraper."),
+)
+
+
+def _description(function: F) -> F:
+    """The options that say what a site is."""
+    for option in reversed(_DESCRIPTION):
+        function = option(function)
+    return function
+
+
 @click.command(cls=Command, short_help="Create a site, and run it before all others.")
 @click.argument("subdomain", metavar="SITE", required=False)
-@click.option("--name", help="As people call it.")
-@click.option("--state", help="Such as CA.")
-@click.option("--country", help="Such as US.")
-@click.option("--kind", help="Such as city, county or school board.")
-@click.option("--scraper", metavar="LABEL", help="Who fetches: folder, http_index, feed, legistar, or a plugin's.")
-@click.option("--start-year", type=click.IntRange(1000, 9999), metavar="YEAR", help="From when on documents are wanted.")
-@click.option("--lat-lng", callback=_lat_lng, metavar="LAT,LNG", help="Where it is.")
-@click.option("--extra", callback=_extra, metavar="JSON", help="Settings of its scraper.")
+@_description
 @_all_agendas
 @_local
 @click.option("--no-enqueue", is_flag=True, help="Only create it.")
@@ -74,7 +92,7 @@ def new(place: Place, /, all_agendas: bool, local: bool, no_enqueue: bool, **giv
     if local and no_enqueue:
         raise click.UsageError("--local runs it, --no-enqueue does not; give one of them")
     described = _described(_asked(given))
-    _check_parts(place, described.scraper, described.extra.get("ocr_backend"))
+    _check_parts(place, described)
     with place.open() as mill:
         sites.create(mill, described)
         if no_enqueue:
@@ -109,25 +127,57 @@ def _asked(given: dict[str, Any]) -> dict[str, Any]:
 _NO_PARAMETER = click.Option(["--lat-lng"])
 
 
-def _described(given: dict[str, Any]) -> Any:
+def _described(given: dict[str, Any]) -> Description:
     from clerk import names
     from clerk.sites import Description
 
     names.subdomain(given["subdomain"])
     lat, lng = given.pop("lat_lng") or (None, None)
-    return Description(**given, lat=lat, lng=lng)
+    return Description(**{**given, "extra": given["extra"] or {}}, lat=lat, lng=lng)
 
 
-def _check_parts(place: Place, scraper: str | None, backend: str | None) -> None:
-    """A label that nobody answers to, or an engine that cannot work here, is said now and not by a worker."""
-    if scraper is not None:
-        from clerk.fetchers.registry import fetcher_class
+def _check_parts(place: Place, described: Description) -> None:
+    """A setting that is wrong, or an engine that cannot work here, is said now and not by a worker."""
+    from clerk.pipeline import wiring
 
-        fetcher_class(scraper, place.plugins.fetcher_class)
-    if backend is not None:
-        from clerk.reading import backends
+    _check_backend(described.extra.get("ocr_backend"))
+    wiring.extractor(place.config, described.extra)
+    with wiring.source(place.config, described.scraper, described.extra):
+        pass
 
-        backends.find(str(backend), place.plugins.ocr_backend)
+
+def _check_backend(label: str | None) -> None:
+    from clerk.pipeline import wiring
+
+    if label is not None:
+        wiring.reader(str(label))
+
+
+# ---- change
+
+
+@click.command(cls=Command, short_help="Say something else of a site.")
+@site_argument
+@_description
+@click.option("--moved", nargs=2, metavar="OLD NEW", help="How addresses of its documents began, and how they begin now.")
+@pass_place
+def change(
+    place: Place, /, subdomain: str, lat_lng: tuple[str, str] | None, moved: tuple[str, str] | None, **given: Any
+) -> int:
+    """Change what is said of SITE: only what is given, and --extra as a whole. It counts from its next run on."""
+    from clerk import sites
+
+    new = {name: value for name, value in given.items() if value is not None}
+    if lat_lng is not None:
+        new |= {"lat": lat_lng[0], "lng": lat_lng[1]}
+    if not new and moved is None:
+        raise click.UsageError(f"nothing to change; `clerk change {subdomain} --help` lists what can be")
+    with place.open() as mill:
+        described = replace(sites.find(mill, subdomain), **new)
+        _check_parts(place, described)
+        sites.change(mill, described, moved)
+    place.say(f"Changed {subdomain}")
+    return OK
 
 
 # ---- update
@@ -165,13 +215,13 @@ def update(
         return _next(place, batch_size or 1, 23.0 if lookback_hours is None else lookback_hours)
     if batch_size is not None or lookback_hours is not None:
         raise click.UsageError("--batch-size and --lookback-hours go with --next")
-    return update_site(place, str(subdomain), _options(place, **given), local)
+    return update_site(place, str(subdomain), _options(**given), local)
 
 
-def _options(place: Place, backfill: bool, **given: Any) -> Options:
+def _options(backfill: bool, **given: Any) -> Options:
     from clerk.sites import Options
 
-    _check_parts(place, None, given["ocr_backend"])
+    _check_backend(given["ocr_backend"])
     if backfill:
         given |= {"all_years": True, "all_agendas": True}
     return Options(**given)

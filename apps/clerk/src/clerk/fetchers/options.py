@@ -10,7 +10,7 @@ from typing import Any
 from clerk.errors import Unreadable, Usage
 from clerk.fetchers import urls
 
-OF_SITE = ("ocr_backend",)  # settings in `extra` that are not a fetcher's
+OF_SITE = ("ocr_backend", "extractor")  # settings in `extra` that are not a fetcher's
 _LONGEST_PATTERN = 500
 _LONGEST_MATCHED = 1_000
 

@@ -24,7 +24,7 @@ def extract(ctx: Context) -> int:
         _refuse_if_late(ctx)
         documents = [document for kind in KINDS for document in work.files.documents(kind)]
         telling = _Telling(work, sum(len(work.files.pages(document)) for document in documents))
-        by = wiring.extractor(work)
+        by = wiring.extractor(work.config, work.site.extra)
         for document in documents:
             extract_document(work.files, document, by, partial(telling.of_document, telling.done))
         telling.now(telling.total, last=True)

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from clerk import plugins
-from clerk.errors import Usage
+from clerk.errors import ClerkError, Usage
 from clerk.parts import Extractor, Fetched, Fetcher, Found, Known, OcrBackend, Wanted
 from clerk.plugins import Plugins
 from clerk.storage import Document, SiteFiles
 
 if TYPE_CHECKING:
+    from clerk.config import Config
     from clerk.pipeline.book import Book
     from clerk.pipeline.working import Work
 
 PLUGINS_DIR: Final = "CLERK_PLUGINS_DIR"  # what --plugins-dir says, for children too
-_OF_SITE: Final = ("ocr_backend", "extractor")  # settings in `extra` that are not the fetcher's
 AT_ONCE: Final = 20  # documents of a site on their way; how fast one host is asked is limited elsewhere
 
 
@@ -41,16 +41,25 @@ def backend_label(work: Work, option: str | None) -> str:
 
 
 @contextlib.contextmanager
-def source(work: Work) -> Iterator[Fetcher]:
-    """Where the documents of a site come from."""
+def source(config: Config, label: str, extra: Mapping[str, Any]) -> Iterator[Fetcher]:
+    """Where the documents of a site with these settings come from. Nothing is asked for yet."""
     from clerk.fetchers.http import Client
+    from clerk.fetchers.options import OF_SITE
     from clerk.fetchers.registry import fetcher_class
 
-    label = work.site.scraper
     make = fetcher_class(label, hooks().fetcher_class)
-    with Client(work.config) as client:
-        extra = {**hooks().fetcher_extra(label), **work.site.extra}
-        yield make({key: value for key, value in extra.items() if key not in _OF_SITE}, client)
+    given = {**hooks().fetcher_extra(label), **extra}
+    with Client(config) as client:
+        try:
+            fetcher = make({key: value for key, value in given.items() if key not in OF_SITE}, client)
+        except ClerkError:
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise Usage(
+                f"{label}: no fetcher can be made of these settings ({why}); look at --extra and its plugin"
+            ) from error
+        yield fetcher
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,7 @@ def downloads(work: Work, book: Book, wanted: Wanted) -> Iterator[list[tuple[Doc
         documents[found] = identities.of(found)
         return book.known(documents[found])
 
-    with source(work) as fetcher, store.incoming(work.files) as into:
+    with source(work.config, work.site.scraper, work.site.extra) as fetcher, store.incoming(work.files) as into:
         keeping = _Keeping(fetcher, work.files, documents)
         listed = choose(keeping.find(wanted), wanted, book.minutes)
         for batch in download_batches(keeping, listed, known, into, AT_ONCE):
@@ -99,18 +108,18 @@ def reader(label: str) -> OcrBackend:
     return backends.find(label, hooks().ocr_backend)
 
 
-def extractor(work: Work) -> Extractor:
+def extractor(config: Config, extra: Mapping[str, Any]) -> Extractor:
     """Rules, unless the site wants another: `{"extractor": "spacy"}`, or that of a plugin."""
-    label = str(work.site.extra.get("extractor") or "rules")
+    label = str(extra.get("extractor") or "rules")
     found = hooks().extractor(label)
     if found is not None:
         return found
     if label == "spacy":
         from clerk.extraction.spacy_extractor import SpacyExtractor
 
-        return SpacyExtractor(threshold=work.config.confidence, processes=work.config.spacy_processes)
+        return SpacyExtractor(threshold=config.confidence, processes=config.spacy_processes)
     if label != "rules":
         raise Usage(f"there is no extractor {label[:60]!r}; built in are: rules, spacy; plugins may add others")
     from clerk.extraction.rules import RulesExtractor
 
-    return RulesExtractor(work.config.confidence)
+    return RulesExtractor(config.confidence)

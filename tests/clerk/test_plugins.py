@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -13,9 +14,10 @@ import pytest
 from clerk import plugins
 from clerk.compiling import compile_site
 from clerk.config import Config
+from clerk.deploying import publication
 from clerk.errors import ClerkError, Critical, Transient, Unreadable
 from clerk.fetchers.http import Client
-from clerk.parts import Known, Wanted
+from clerk.parts import Known, Publication, Wanted
 from clerk.plugins import Plugins
 from clerk.storage import SiteFiles
 from tests.clerk.site import COUNCIL, search, write_pages
@@ -77,7 +79,7 @@ def test_other_hooks_run_in_all_plugins_in_order(tmp_path: Path) -> None:
         plugin(tmp_path / "plugins", f"{name}.py", log + text)
     loaded = plugins.load(tmp_path / "plugins")
     assert loaded.deploys
-    loaded.deploy_municipality("a")
+    loaded.deploy_municipality(Publication("a", "1"))
     loaded.post_deploy({"subdomain": "a"})
     loaded.upload_static_file(tmp_path / "x", "y")
     loaded.post_create("a")
@@ -189,13 +191,12 @@ def test_the_extractor_in_the_docs(tmp_path: Path) -> None:
 
 def test_the_deployer_in_the_docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("STORAGE_DIR", str(tmp_path / "sites"))
     files = SiteFiles(tmp_path / "sites", "alameda.ca")
-    write_pages(files, COUNCIL, "a word")
-    compile_site(files, 1)
     loaded = from_docs("A deployer", tmp_path)
     assert loaded.deploys
-    for _ in range(2):
-        loaded.deploy_municipality("alameda.ca")
-    for target in ("published", "mirror"):
-        assert search(tmp_path / target / "alameda.ca" / "meetings.db", "word")
+    for run, word in enumerate(("early", "later"), 1):
+        write_pages(files, COUNCIL, f"an {word} word")
+        compile_site(files, run)
+        loaded.deploy_municipality(publication(files, {"name": "Alameda"}, run))
+        assert search(tmp_path / "www" / "alameda.ca" / "meetings.db", word)
+    assert json.loads((tmp_path / "www" / "alameda.ca" / "metadata.json").read_text())["title"].startswith("Alameda:")

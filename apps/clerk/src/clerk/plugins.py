@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from clerk.errors import ClerkError
-from clerk.parts import Extractor, FetcherClass, OcrBackend
+from clerk.parts import Extractor, FetcherClass, OcrBackend, Publication
 
 if TYPE_CHECKING:
     import click
@@ -51,7 +51,7 @@ class Hooks:
         """What extracts entities and votes, with this label."""
 
     @hookspec
-    def deploy_municipality(self, subdomain: str) -> None:
+    def deploy_municipality(self, subdomain: str, publication: Publication) -> None:
         """Publishes a site, in place of what DEPLOY_TARGET says."""
 
     @hookspec
@@ -112,8 +112,8 @@ class Plugins:
         """Whether a plugin publishes, so that the built-in deployer does not."""
         return bool(self._manager.hook.deploy_municipality.get_hookimpls())
 
-    def deploy_municipality(self, subdomain: str) -> None:
-        self._call("deploy_municipality", subdomain=subdomain)
+    def deploy_municipality(self, publication: Publication) -> None:
+        self._call("deploy_municipality", subdomain=publication.subdomain, publication=publication)
 
     def post_deploy(self, site: Mapping[str, Any]) -> None:
         self._call("post_deploy", site=site)

@@ -11,7 +11,7 @@ from clerk.compiling import compile_site, merge_extractions, write_sites
 from clerk.deploying import deployer, publication
 from clerk.pipeline import wiring
 from clerk.pipeline.outcomes import note_change, refuse_if_given_up
-from clerk.pipeline.working import Work, working
+from clerk.pipeline.working import working
 from gristmill import Context, Skip
 
 
@@ -34,21 +34,15 @@ def publish(ctx: Context) -> str:
         merge_extractions(work.files, work.run)
         if work.config.dev_mode:
             raise Skip("CIVIC_DEV_MODE")
-        hooks, site = wiring.hooks(), _described(work)
+        hooks, site = wiring.hooks(), asdict(work.site)
+        made = publication(work.files, site, work.run)
         if hooks.deploys:
-            hooks.deploy_municipality(work.subdomain)
-            version = "by a plugin"
+            hooks.deploy_municipality(made)
         else:
-            made = publication(work.files, site, work.run)
             deployer(work.config.deploy_target).deploy(made)
-            version = made.version
         hooks.post_deploy(site)
         write_sites(work.config.storage, _all_sites(ctx))
-        return version
-
-
-def _described(work: Work) -> dict[str, Any]:
-    return asdict(work.site)
+        return made.version
 
 
 def _all_sites(ctx: Context) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,8 +29,18 @@ def health(place: Place, json_wanted: bool, verbose: bool) -> int:
     for said in found.warnings:
         line(f"  WARNING: {said}")
     for name, value in found.checks.items() if verbose else ():
-        line(f"  {name}: {value}")
+        line(f"  {name}: {_shown(value)}")
     return found.exit_code
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "ok" if value else "not ok"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number}" for name, number in value.items())
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return "none" if value is None else str(value)
 
 
 def _look(place: Place) -> Health:

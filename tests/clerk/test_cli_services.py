@@ -76,6 +76,18 @@ def test_without_dot_env_nothing_is_installed_and_nothing_can_be_reloaded(cli: C
 
 
 @sqlite_only
+def test_what_a_shell_has_exported_is_not_what_services_get(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".env").write_text("OCR_WORKERS=1\nSTORAGE_DIR=/srv/sites\n")
+    monkeypatch.setenv("OCR_WORKERS", "2")
+    monkeypatch.setenv("STORAGE_DIR", "./elsewhere")
+    assert "worker@ocr-2" not in cli.call("install-workers", "--target", "systemd", "--dry-run").out
+    made = cli.call("install-workers", "--target", "compose", "--dry-run").out
+    assert ("/srv/sites" in made, "elsewhere" in made) == (True, False)
+
+
+@sqlite_only
 def test_what_workers_need_is_looked_at(cli: Cli, tmp_path: Path) -> None:
     done = cli.call("diagnose-workers")
     assert done.code == 1
@@ -150,6 +162,7 @@ def test_a_new_revision_holds_what_the_database_lacks(cli: Cli, tmp_path: Path, 
     engine = create_engine(load().database_url)
     with engine.begin() as connection:
         connection.execute(text("DROP INDEX clerk_run_finished"))
+        connection.execute(text("DROP INDEX clerk_site_turn"))
     engine.dispose()
     done = cli.call("db", "migrate", "-m", "The index of ended runs")
     assert done.code == 0, done.err
@@ -158,3 +171,12 @@ def test_a_new_revision_holds_what_the_database_lacks(cli: Cli, tmp_path: Path, 
     assert 'revision = "0002"\ndown_revision = "0001"' in made
     compile(made, "made", "exec")
     assert cli.call("db", "migrate", "-m", "...").code == 2
+
+
+@sqlite_only
+def test_a_revision_that_would_change_nothing_is_not_written(cli: Cli) -> None:
+    folder = migrations(load().database_url).folder
+    before = sorted(folder.iterdir())
+    done = cli.call("db", "migrate", "-m", "Nothing at all")
+    assert (done.code, "the database lacks nothing" in done.err) == (1, True)
+    assert sorted(folder.iterdir()) == before

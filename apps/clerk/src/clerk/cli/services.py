@@ -40,10 +40,11 @@ def install_workers(place: Place, target: str | None, output: Path | None, dry_r
 
     Again, after a change: what is the same is left alone, what is too many goes.
     """
-    from clerk import services
+    from clerk import config, services
 
     chosen = target or services.default_target()
-    files = services.install(chosen, place.config, _env_file(), output, dry_run)
+    as_services_see_it = config.load(environ={})  # what this shell has exported is not there when they start
+    files = services.install(chosen, as_services_see_it, _env_file(), output, dry_run)
     for path, text in files:
         if dry_run:
             line(f"==> {path}")

@@ -34,11 +34,11 @@ down_revision = "{before}"
 
 
 def upgrade() -> None:
-    {upgrade}
+{upgrade}
 
 
 def downgrade() -> None:
-    {downgrade}
+{downgrade}
 '''
 
 
@@ -95,6 +95,8 @@ def new_revision(config: Config, message: str) -> Path:
     with _connected(config) as connection:
         options = {"version_table": own.version_table, "include_object": is_ours, "compare_type": False}
         found = produce_migrations(MigrationContext.configure(connection, opts=options), metadata)
+    if found.upgrade_ops is None or found.upgrade_ops.is_empty():
+        raise ClerkError("the database lacks nothing that clerk's tables describe; change clerk.db.tables first")
     text = _TEMPLATE.format(
         message=message,
         revision=number,
@@ -108,4 +110,5 @@ def new_revision(config: Config, message: str) -> Path:
 
 
 def _code(text: str) -> str:
-    return "\n".join(line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")) or "pass"
+    """Without Alembic's comments; these alone are not indented."""
+    return "\n".join(line for line in text.splitlines() if line.strip() and not line.strip().startswith("#"))

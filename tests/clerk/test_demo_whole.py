@@ -228,6 +228,10 @@ def test_a_document_that_somebody_adds_is_the_only_one_that_is_read(demo: Demo) 
     assert demo.pages()[BEND] == sorted([*demo.expected()[BEND], ("minutes", "CityCouncil", "2026-06-09", 1)])
 
 
+def test_its_settings_are_as_private_as_clerk_wants_settings_to_be(demo: Demo, shown: str) -> None:
+    assert (demo.folder / ".env").stat().st_mode & 0o777 == 0o600
+
+
 # ---- bad surroundings
 
 

@@ -92,6 +92,7 @@ class Folder:
         os.chdir(self.path)
         lines = "".join(f"{name}={value}\n" for name, value in SETTINGS.items())
         write(self.path / ".env", f"# Settings of the demonstration, which writes them anew.\n{lines}".encode())
+        (self.path / ".env").chmod(0o600)
         write(self.path / PROGRAM, _program().encode())
         (self.path / PROGRAM).chmod(0o755)
 

@@ -1,7 +1,8 @@
 """What the programs of the peers have in common: the order they get, the job they run, and how jobs are counted.
 
 `python -m bench.peers.NAME ORDER` (JSON) prints one line of JSON. A program has `ABOUT` (a dict: version, settings,
-durability, row_per_job, acks, isolation, fan_in), a class `Peer` that derives from the one here, the functions that its
+durability, row_per_job, acks, isolation, fan_in; `VARIANTS` has what differs, by `order.variant`, where a peer is
+measured in several ways, such as "redis" and "postgres"), a class `Peer` that derives from the one here, the functions that its
 workers run, and ends with:
 
     if __name__ == "__main__":
@@ -48,6 +49,7 @@ class Order:
 
     scenario: str
     folder: str  # marks and logs; a peer that keeps files may keep them here too
+    variant: str = ""
     count: int = 1000
     seconds: float = 10.0  # measure for at most so long
     workers: int = 2  # processes
@@ -188,7 +190,7 @@ def main(module: str) -> None:
     program = importlib.import_module(module)
     result: dict[str, Any]
     if given.scenario == "about":
-        result = program.ABOUT
+        result = {**program.ABOUT, **getattr(program, "VARIANTS", {}).get(given.variant, {})}
     else:
         try:
             result = scenarios.run(program.Peer(given))

@@ -2,8 +2,8 @@
 
 `python -m bench.peers.NAME ORDER` (JSON) prints one line of JSON. A program has `ABOUT` (a dict: version, settings,
 durability, row_per_job, acks, isolation, fan_in; `VARIANTS` has what differs, by `order.variant`, where a peer is
-measured in several ways, such as "redis" and "postgres"), a class `Peer` that derives from the one here, the functions that its
-workers run, and ends with:
+measured in several ways, such as "redis" and "postgres"), a class `Peer` that derives from the one here, the functions
+that its workers run, and ends with:
 
     if __name__ == "__main__":
         common.main("bench.peers.NAME")

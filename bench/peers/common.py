@@ -70,8 +70,8 @@ class Order:
 
 @functools.cache
 def order() -> Order:
-    """The order, in a worker: imported functions have nobody else to ask."""
-    return Order.read(os.environ[ORDER_VARIABLE])
+    """The order, in a worker: imported functions have nobody else to ask. In the program itself: while it is imported."""
+    return Order.read(os.environ.get(ORDER_VARIABLE) or sys.argv[1])
 
 
 class Peer:

@@ -16,7 +16,7 @@ _LOT = 10_000  # jobs of one call: all of a call are kept in memory
 
 ABOUT = {
     "version": version("streaq"),
-    "settings": f"one `streaq run` with 2 processes, {_CONCURRENCY} coroutines and as many jobs fetched ahead each (default)",
+    "settings": f"one `streaq run` with 2 processes, {_CONCURRENCY} coroutines and as many jobs fetched ahead (default)",
     "durability": "Redis: with appendfsync everysec the last second can be lost",
     "row_per_job": False,
     "acks": "after; jobs of a killed worker are run again after 60 s (default)",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from importlib.metadata import version
 
 import asyncpg
@@ -45,7 +46,8 @@ async def enqueue(queries: Queries, numbers: Sequence[int]) -> list[int]:
     return [int(job) for job in await queries.enqueue(["job"] * len(numbers), payloads, [0] * len(numbers))]
 
 
-async def main() -> PgQueuer:
+@contextlib.asynccontextmanager
+async def main() -> AsyncIterator[PgQueuer]:
     """The entry points of a worker, as `pgq run` asks for them."""
     queuer = PgQueuer(await connect())
 
@@ -64,7 +66,7 @@ async def main() -> PgQueuer:
             await asyncio.gather(*map(watcher.wait_for, children))
         common.callback()
 
-    return queuer
+    yield queuer
 
 
 def work() -> None:

@@ -164,9 +164,7 @@ def test_a_dashboard_that_dies_is_started_again_at_the_same_address_and_work_goe
         assert get(running.address).status_code == 200
         assert running.dashboard().pid != first.pid
         assert running.ends(signal.SIGTERM) == 0
-    assert said[9:] == (
-        "warning: the dashboard ended (killed by SIGKILL); work goes on, and it is started again in 1 s\n"
-    )
+    assert said[9:] == ("warning: the dashboard ended (killed by SIGKILL); work goes on, and it is started again in 1 s\n")
 
 
 def test_a_worker_that_is_killed_takes_its_dashboard_along(made: Cli) -> None:

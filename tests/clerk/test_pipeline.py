@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -124,6 +125,28 @@ def test_what_was_compiled_and_not_published_is_published_by_the_next_run(
     monkeypatch.setenv("DEPLOY_TARGET", clerk_config.deploy_target)
     site = run(mill)
     assert (site.current_stage, site.outcome, counters(mill, "deploy")) == ("completed", "completed", (1, 0, 1))
+
+
+def test_what_was_published_and_is_gone_is_published_again(mill: Mill, play: Play, clerk_config: Config) -> None:
+    play.site(SITE, minutes(2))
+    run(mill)
+    published = Path(clerk_config.deploy_target)
+    shutil.rmtree(published)
+    site = run(mill)
+    assert (site.outcome, counters(mill, "ocr"), counters(mill, "deploy")) == ("completed", (0, 0, 0), (1, 0, 1))
+    assert (published / SITE / "meetings.db").is_file()
+    assert run(mill).outcome == "unchanged"
+
+
+def test_what_was_never_published_here_is_not_missed(
+    mill: Mill, play: Play, clerk_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CIVIC_DEV_MODE", "1")
+    play.site(SITE, minutes(2))
+    run(mill)
+    assert run(mill).outcome == "unchanged"
+    monkeypatch.delenv("CIVIC_DEV_MODE")
+    assert run(mill).outcome == "unchanged"
 
 
 def test_some_that_fail_are_counted_and_the_run_goes_on(mill: Mill, play: Play) -> None:

@@ -11,7 +11,7 @@ from clerk.deploying.s3 import S3Deployer
 from clerk.errors import Usage
 from clerk.parts import Deployer
 
-__all__ = ["FolderDeployer", "RsyncDeployer", "S3Deployer", "deployer", "metadata", "publication"]
+__all__ = ["FolderDeployer", "RsyncDeployer", "S3Deployer", "deployer", "is_gone", "metadata", "publication"]
 
 
 def deployer(target: str) -> Deployer:
@@ -26,3 +26,10 @@ def deployer(target: str) -> Deployer:
             f"DEPLOY_TARGET wants a folder, user@host:/path, ssh://user@host/path or s3://bucket/prefix, not {target[:80]!r}"
         )
     return FolderDeployer(Path(target))
+
+
+def is_gone(target: str, subdomain: str) -> bool:
+    """Whether what was published in a folder of this machine is not there any more. Other places are not asked: that
+    would be a connection for every site, every day."""
+    here = "://" not in target and remote(target) is None
+    return here and not FolderDeployer(Path(target)).has(subdomain)

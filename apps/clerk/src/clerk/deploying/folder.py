@@ -26,6 +26,10 @@ class FolderDeployer:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
 
+    def has(self, subdomain: str) -> bool:
+        """Whether others see something of this site."""
+        return storage.SiteFiles(self.root, subdomain).database.is_file()
+
     def deploy(self, publication: Publication) -> None:
         versions = self.root / VERSIONS / checked(publication).subdomain
         link = self.root / publication.subdomain

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from clerk.deploying import is_gone
 from clerk.names import KINDS
+from clerk.pipeline import wiring
 from clerk.pipeline.outcomes import note_error, refuse_if_given_up
-from clerk.pipeline.working import working
+from clerk.pipeline.working import Work, working
 from clerk.storage import SiteFiles
 from gristmill import Context, EndRun, Permanent
 
@@ -45,6 +47,12 @@ def _mtime(path: Path) -> int | None:
         return None
 
 
+def _was_removed(work: Work) -> bool:
+    """Was it published, and is gone?"""
+    ours = work.site.last_deployed is not None and not work.config.dev_mode and not wiring.hooks().deploys
+    return ours and is_gone(work.config.deploy_target, work.subdomain)
+
+
 def decide(ctx: Context) -> None:
     """Goes on, ends the run as it is, or fails it."""
     with working(ctx, "coordinator") as work:
@@ -53,7 +61,7 @@ def decide(ctx: Context) -> None:
         if read.completed:
             return
         if has_text(work.files):
-            if is_behind(work.files) or work.site.unpublished:
+            if is_behind(work.files) or work.site.unpublished or _was_removed(work):
                 return
             raise EndRun(UNCHANGED)
         before = sum(found["failed_before"] for _, found in ctx.results("fetch") if found)

@@ -109,6 +109,15 @@ def test_a_second_document_on_a_day_gets_a_number_and_keeps_it() -> None:
     assert Identities({"y": keys["y"]}).of(minutes("new")).date == "2026-01-31"  # the first one is gone from the database
 
 
+def test_a_folder_full_of_documents_of_one_day_is_no_trouble() -> None:
+    """Files without a date in their names have the day of their copy: all of them the same."""
+    identities = Identities({"known": "minutes/Meeting/2026-01-05-3"})
+    keys = [identities.of(Found(f"{number}.pdf", "minutes", "Meeting", "2026-01-05")).key for number in range(12_000)]
+    assert keys[:3] == [f"minutes/Meeting/2026-01-05{end}" for end in ("", "-2", "-4")]
+    assert keys[-1] == "minutes/Meeting/2026-01-05-12001"
+    assert len(set(keys)) == 12_000
+
+
 def test_an_address_that_is_now_of_another_meeting_is_another_document() -> None:
     known = {"latest": "minutes/Council/2026-01-31"}
     identities = Identities(known)

@@ -16,7 +16,7 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-
 _LONGEST_SUBDOMAIN = 100
 _FILES_BESIDE_SITES = {"meetings.db", "sites.db"}  # in STORAGE_DIR; else their names would do for a site
 _LONGEST_MEETING = 100  # bytes: file systems allow 255, and a suffix or a name aside may be added
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(-\d{1,4})?")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(-\d{1,6})?")  # a folder may have as many files of one day
 
 
 def subdomain(text: str) -> str:

@@ -80,6 +80,7 @@ class Identities:
         """`known`: the key of the document of each URL, from the database."""
         self._keys = dict(known)
         self._taken = set(self._keys.values())
+        self._tried: dict[str, int] = {}  # of each day: all lower numbers are taken
 
     def of(self, found: Found) -> Document:
         key = self._keys.get(found.url)
@@ -90,10 +91,12 @@ class Identities:
         return Document.of_key(key)
 
     def _free(self, found: Found) -> str:
-        key, number = document_of(found, found.date).key, 1
+        key = first = document_of(found, found.date).key
+        number = self._tried.get(first, 1)
         while key in self._taken:
             number += 1
             key = document_of(found, f"{found.date}-{number}").key
+        self._tried[first] = number
         return key
 
 

@@ -172,6 +172,14 @@ def test_what_an_earlier_attempt_has_read_is_not_read_again(files: SiteFiles, mo
     assert asked == [(1, 2), (3, 4), (3, 4), (5, 5)]
 
 
+def test_a_document_may_not_claim_more_text_than_any_has(files: SiteFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "MOST_CHARACTERS", 2 * len(LINE))
+    read(files, typed(files, LINE, LINE))
+    with pytest.raises(Unreadable, match="minutes/CityCouncil/2026-01-31: it claims more than"):
+        read(files, typed(files, LINE, LINE, LINE))
+    assert texts(files) == [LINE, LINE]
+
+
 def test_pages_that_failed_are_tried_again_with_their_document(files: SiteFiles) -> None:
     sha256, backend = with_missing_pages(files, 2), backends.find("tesseract")
     parts = plan(2, 1)

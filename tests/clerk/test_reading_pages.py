@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,18 @@ def test_a_large_page_is_drawn_with_fewer_dots_and_a_huge_one_is_not(tmp_path: P
         assert 45_000_000 < opened.width * opened.height < 50_100_000
     huge = papers.made(tmp_path / "huge.pdf", b"/MediaBox[0 0 14400 14400]", b"0 0 99 99 re f")
     assert read(huge) == [PageText(1, "", "the page is 200 × 200 inches, too large to be read")]
+
+
+def test_a_page_may_not_claim_more_text_than_fits_on_one(tmp_path: Path) -> None:
+    """A few kilobytes of it would fill the disk: pages may share what is on them."""
+    font = b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>"
+    lines = b"BT/F 1 Tf 1 TL 9 700 Td" + b"(Order is kept, and so on.) Tj T*\n" * 10_000 + b"ET"
+    page = b"/MediaBox[0 0 612 792]/Resources<</Font<</F 5 0 R>>>>"
+    path = papers.made(tmp_path / "bomb.pdf", page, zlib.compress(lines), font, filters=b"/Filter/FlateDecode")
+    assert path.stat().st_size < 3_000
+    (came,) = read(path)
+    assert (came.text, came.source) == ("", "")
+    assert re.fullmatch(r"the page claims 2[6-8]\d{4} characters, more than 250000", came.error or "")
 
 
 # ---- what cannot be read

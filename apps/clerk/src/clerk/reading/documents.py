@@ -29,6 +29,7 @@ from clerk.storage import Document, SiteFiles
 
 _RECORD: Final = "reading.json"
 _FORGOTTEN: Final = 86_400  # seconds after which what a killed process left aside is removed
+MOST_CHARACTERS: Final = 100_000_000  # of a document: 20,000 pages of small print have fewer
 _HTML: Final = "html"
 
 
@@ -138,11 +139,15 @@ class _Parts:
 
 def _finish(files: SiteFiles, document: Document, sha256: str, parts: _Parts, planned: Iterable[Part]) -> Read:
     pages: list[PageText] = []
+    characters = 0
     for part in planned:
         read = parts.load(part)
         if read is None:
             raise Transient(f"{document.key}: pages {part.first} to {part.last} have not been read yet")
         pages += read
+        characters += sum(len(page.text) for page in read)
+        if characters > MOST_CHARACTERS:
+            raise Unreadable(f"{document.key}: it claims more than {MOST_CHARACTERS // 10**6} million characters")
     failed = {page.number: page.error for page in pages if page.error is not None}
     if len(failed) == len(pages):
         raise Unreadable(f"{document.key}: no page can be read; page 1: {failed[1]}")

@@ -16,6 +16,7 @@ DPI: Final = 300  # small print (7 pt) has 1.2 % wrong words at 200 dpi, none at
 LEAST_DPI: Final = 150
 MOST_PIXELS: Final = 50_000_000  # of an image for OCR: tesseract takes up to 10 bytes for each
 MOST_DECODED: Final = 100_000_000  # of any image on a page: 300 MB in colour
+MOST_CHARACTERS: Final = 250_000  # on a page: one that is all small print has 20,000
 MOST_PAGES: Final = 20_000  # the page tree may claim millions
 _NEARLY: Final = 0.05
 _DEEPEST_FORM: Final = 15
@@ -113,11 +114,13 @@ class Page:
             return ""  # blank
         layer = self._page.get_textpage()
         try:
+            if (count := layer.count_chars()) > MOST_CHARACTERS:
+                raise Unreadable(f"the page claims {count} characters, more than {MOST_CHARACTERS}")
             text = str(layer.get_text_range())
             seen = len(text) - sum(map(str.isspace, text))
             if seen < least:
                 return None
-            unmapped = sum(c.FPDFText_HasUnicodeMapError(layer, index) == 1 for index in range(layer.count_chars()))
+            unmapped = sum(c.FPDFText_HasUnicodeMapError(layer, index) == 1 for index in range(count))
         finally:
             layer.close()
         meaningless = sum(character == "\ufffd" or "\ue000" <= character <= "\uf8ff" for character in text)

@@ -70,7 +70,10 @@ def test_settings_come_from_the_environment_then_from_the_nearest_dotenv(tmp_pat
         ("OCR_JOB_TIMEOUT", "soon"),
         ("OCR_JOB_TIMEOUT", "0"),
         ("FETCH_RATE_PER_HOST", "2/x"),
+        ("OCR_JOB_TIMEOUT", "99999999999999999d"),
+        ("OCR_JOB_TIMEOUT", "9" * 400),
         ("FETCH_RATE_PER_HOST", "0"),
+        ("FETCH_RATE_PER_HOST", "1e-320"),
         ("ENABLE_EXTRACTION", "maybe"),
         ("ENTITY_CONFIDENCE_THRESHOLD", "1.5"),
         ("PDF_CHUNK_SIZE", "0"),
@@ -79,6 +82,12 @@ def test_settings_come_from_the_environment_then_from_the_nearest_dotenv(tmp_pat
 def test_a_bad_setting_is_named(variable: str, value: str) -> None:
     with pytest.raises(Usage, match=f"^{variable} "):
         config.load({variable: value}, Path("/"))
+
+
+def test_a_file_of_settings_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_bytes(b"LOG_DIR=\xff\n")
+    with pytest.raises(Usage, match=r"\.env cannot be read: 'utf-8' codec can't decode byte 0xff"):
+        config.load({}, tmp_path)
 
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from clerk.errors import Usage
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LONGEST = 365 * 86_400.0
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off", ""}
 
 
@@ -24,7 +25,10 @@ def duration(text: str) -> float:
     found = _DURATION.fullmatch(text.strip().lower())
     if not found or not float(found[1]):
         raise ValueError("wants a time such as 90s, 10m or 2h")
-    return float(found[1]) * _SECONDS[found[2]]
+    seconds = float(found[1]) * _SECONDS[found[2]]
+    if seconds > _LONGEST:
+        raise ValueError("wants a time of at most 365 days")
+    return seconds
 
 
 def rate(text: str) -> float:
@@ -33,6 +37,8 @@ def rate(text: str) -> float:
     per = {"": 1, "s": 1, "m": 60, "h": 3600}.get(unit.strip())
     if per is None or not float(number) > 0:
         raise ValueError("wants a rate such as 2/s or 30/m")
+    if float(number) / per < 1 / 86_400:
+        raise ValueError("wants a rate of at least one a day")
     return float(number) / per
 
 
@@ -153,4 +159,7 @@ def _dotenv(folder: Path) -> dict[str, str]:
         return {}
     if not path.stat().st_mode & stat.S_IRUSR:
         raise Usage(f"{path} cannot be read")
-    return {name: value for name, value in dotenv_values(path).items() if value is not None}
+    try:
+        return {name: value for name, value in dotenv_values(path).items() if value is not None}
+    except (OSError, UnicodeDecodeError) as error:
+        raise Usage(f"{path} cannot be read: {error}") from None

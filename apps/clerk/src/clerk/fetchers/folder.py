@@ -47,7 +47,7 @@ class Folder:
             try:
                 relative.as_posix().encode()
                 date = dates.find(relative.stem) or _day_of_change(path)
-            except (OSError, UnicodeEncodeError) as error:
+            except (OSError, ValueError, OverflowError) as error:  # a name that is no text, a year beyond 9999
                 _log.warning("%r is left out: %s", relative.as_posix(), error)
                 continue
             if selection.is_recent(date, wanted):

@@ -1,0 +1,46 @@
+"""`python -m chaos.figures FILE …`: writes docs/faults-figures.md from files of `./run chaos ROW --full --json FILE`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from chaos.play import ROOT
+
+PAGE = ROOT / "docs" / "faults-figures.md"
+HEAD = """# What the full forms gave
+
+Each row of [the list](faults.md#the-rows) at its full scale, with two seeds, on every database it applies to. Two
+processors, which also ran the database, the workers and the player. `python -m chaos.figures` makes this page from the
+files that `./run chaos ROW --full --seed N --json FILE` writes.
+"""
+
+
+def page(told: Iterable[dict[str, Any]]) -> str:
+    """One part for each row, in order, and one line for each play of it."""
+    parts: dict[str, list[str]] = {}
+    for one in sorted(told, key=lambda one: (_order(one["row"]), one["database"] != "SQLite", one["seed"])):
+        lines = parts.setdefault(f"## {one['row']}: {one['title']}", [])
+        where = "" if one["database"] == "none" else f"{one['database']}, "
+        first = one["told"].splitlines()[0]
+        said = first if one["mark"] == "holds" else f"**{one['mark']}**: {first}"
+        lines.append(f"- {where}seed {one['seed']} ({one['seconds']} s): {said}")
+    return "\n".join([HEAD, *("\n".join([title, "", *lines, ""]) for title, lines in parts.items())])
+
+
+def _order(row: str) -> tuple[int, str]:
+    number = re.search(r"\d+", row)
+    return (int(number[0]) if number else 1000), row
+
+
+def main(files: list[str]) -> None:
+    told = [one for file in files for one in json.loads(Path(file).read_text()) if one["full"]]
+    PAGE.write_text(page(told))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -137,24 +137,31 @@ class Housekeeping:
             carry_on(self.ledger, run, until)
         orders = self.ledger.glance(bulk.left_alone, _ABANDONED) if found.orders else ()
         self._go_on({*orders, *self._taken_over}, found.removals)
-        self._tidy(now, found.events, until)
+        self._number(found.events, until)
+        self._tidy(now, worker, until)
         if self.strays_possible or now >= self._strays_at:
             self._release_strays(worker, held(), now)
         return Seen(all_queues, to_cancel, due, classes)
 
-    def _tidy(self, now: float, new_events: bool, until: float) -> None:
-        """Events get their places, for readers that may not write; old ones go."""
+    def _number(self, new_events: bool, until: float) -> None:
+        """Events get their places, for readers that may not write."""
         while new_events and self.ledger.do(events.number) and time.monotonic() < until:
             pass
-        if now >= self._tidy_at:
-            self._tidy_at = now + _TIDY_EVERY
-            self.ledger.do(tracing.forget)
-            self.ledger.do(commits.forget)
-            while self.ledger.do(events.forget) and time.monotonic() < until:
+
+    def _tidy(self, now: float, worker: int, until: float) -> None:
+        """Old events, minutes and traces go. That is one worker's for all: there is nothing to do for a second one."""
+        if now < self._tidy_at:
+            return
+        self._tidy_at = now + _TIDY_EVERY
+        if not self.ledger.glance(workers.is_first, worker):
+            return
+        self.ledger.do(tracing.forget)
+        self.ledger.do(commits.forget)
+        while self.ledger.do(events.forget) and time.monotonic() < until:
+            pass
+        for level in range(len(minutes.LEVELS)):
+            while self.ledger.do(minutes.tidy, level) and time.monotonic() < until:
                 pass
-            for level in range(len(minutes.LEVELS)):
-                while self.ledger.do(minutes.tidy, level) and time.monotonic() < until:
-                    pass
 
     def _see_limits(self, all_queues: Sequence[QueueRow]) -> None:
         """A queue has a limit that it had not: what this worker took of it meanwhile, perhaps nobody has counted."""

@@ -19,7 +19,7 @@ from gristmill.ledger.sql import Sql
 from gristmill.ledger.workers import Registration
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
-from tests.ledger.play import Play, each, plan, solo, step, stubborn
+from tests.ledger.play import Play, Player, each, plan, solo, step, stubborn
 
 
 def expired(play: Play) -> list[int]:
@@ -198,6 +198,25 @@ def test_a_worker_that_left_does_not_expire(play: Play, clock: FrozenClock) -> N
 
 
 # ---- housekeeping: what every worker does for all
+
+
+def test_one_worker_tidies_for_all_and_when_it_goes_the_next_one_does(play: Play, clock: FrozenClock) -> None:
+    first, second = (play.player(lease=10**8) for _ in range(2))
+    houses = {player: Housekeeping(play.ledger) for player in (first, second)}
+
+    def left_by(player: Player) -> int:
+        """Of ten events that are old by now, when this worker has kept house; the newest always stays."""
+        for n in range(10):
+            play.mill.event(f"a.e{n}")
+        play.mill.events(None)  # so that they have their places
+        clock.advance(10**6)
+        houses[player].tick(clock.at / 10**6, player.id, set, [])
+        return sum(event.name.startswith("a.") for event in play.mill.events(None).events)
+
+    assert left_by(second) == 10
+    assert left_by(first) == 1
+    play.ledger.do(workers.leave, first.id)
+    assert left_by(second) <= 1
 
 
 def test_one_tick_promotes_rescues_and_sweeps(opened: Open, clock: FrozenClock) -> None:

@@ -51,6 +51,7 @@ _LEAVE_CLAIMS = Sql("DELETE FROM gm_claim WHERE worker_id = :worker")
 EXPIRED = Sql(f"SELECT id FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND lease_until < {{now}} ORDER BY id")
 _FORGET_LOCKS = Sql("DELETE FROM gm_lock")
 _ALL_ACTIVE = Sql(f"SELECT id FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} ORDER BY id")
+_FIRST = Sql(f"SELECT min(id) FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND lease_until >= {{now}}")
 _ON_HOST = Sql(f"SELECT id, pid, born FROM gm_worker WHERE state = {WorkerState.ACTIVE:d} AND host = :host")
 _LOCK_WORKER = Sql(
     f"SELECT id FROM gm_worker WHERE id = :worker AND state = {WorkerState.ACTIVE:d}"
@@ -134,6 +135,11 @@ def release_strays_of(tx: Tx, worker: int, held: Set[int]) -> int:
 def expired(tx: Tx) -> list[int]:
     """Workers whose lease is over."""
     return [row.id for row in tx.all(EXPIRED)]
+
+
+def is_first(tx: Tx, worker: int) -> bool:
+    """Whether no other that is there is older: so one does for all what only one has to do. When it goes, the next does."""
+    return bool(tx.value(_FIRST) == worker)
 
 
 def on_host(tx: Tx, host: str) -> list[tuple[int, int, str]]:

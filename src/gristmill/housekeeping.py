@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from gristmill import traces
+from gristmill import reports, traces
 from gristmill.clock import SECOND
 from gristmill.demand import Demand
 from gristmill.errors import DatabaseError, NotFound
@@ -223,14 +223,25 @@ class Housekeeping:
 
     def _rescue(self, worker: int, *, gone: bool) -> None:
         tracer = traces.tracer()
-        held = self.ledger.glance(tracing.held_by, worker) if tracer is not None else {}
+        told = tracer is not None or reports.on()
+        held = self.ledger.glance(tracing.held_by, worker) if told else {}
         jobs = self.ledger.do(workers.rescue, worker, gone)
-        if jobs and tracer is not None:
-            for (job, attempt), ended_at in self.ledger.glance(tracing.lost, held).items():
-                if held[job].attempt == attempt:
-                    tracer.tell(held[job], "lost", held[job].since, ended_at * 1000)
+        if jobs and told:
+            self._tell_lost(held, tracer)
         if jobs is not None:
             log.warning("worker %d is %s: %d jobs taken back", worker, "gone" if gone else "lost", jobs)
+
+    def _tell_lost(self, held: Mapping[int, traces.Attempt], tracer: traces.Tracer | None) -> None:
+        """Of attempts whose end nobody else could write: each as a span, and to Sentry if its job failed by it."""
+        for lost in self.ledger.glance(tracing.lost, held):
+            attempt = held[lost.job]
+            if attempt.attempt != lost.attempt:
+                continue
+            if tracer is not None:
+                tracer.tell(attempt, "lost", attempt.since, lost.ended_at * 1000)
+            if lost.fingerprint is not None and reports.on():
+                about = {name: attempt.about[name] for name in ("task", "stage", "run")}
+                reports.failed(lost.fingerprint, lost.kind, lost.error, None, **about, job=lost.job, attempt=lost.attempt)
 
     def _release_strays(self, worker: int, held: set[int], now: float) -> None:
         strays = self.ledger.do(workers.release_strays_of, worker, held)

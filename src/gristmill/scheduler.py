@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
+from gristmill import traces
 from gristmill.clock import SECOND
 from gristmill.errors import DatabaseError, GristmillError
-from gristmill.ledger import schedules
+from gristmill.ledger import schedules, tracing
 from gristmill.ledger.schedules import Fired, What
 from gristmill.ledger.store import Ledger
 from gristmill.schedule import Schedule
@@ -80,13 +82,20 @@ class Scheduler:
         except TypeError as error:  # a schedule that newer code has written
             return self._complain(name, f"this version cannot read it: {error}")
         try:
-            fired = self.ledger.do(schedules.fire, number, spec, what, problem)
+            fired = self._in_a_trace(name, number, spec, what, problem)
         except DatabaseError:
             raise
         except GristmillError as error:  # a time zone that this machine does not know, for one
             return self._complain(name, str(error))
         self._say(name, fired)
         return fired is not None and fired.moved
+
+    def _in_a_trace(self, name: str, *asked: Any) -> Fired | None:
+        """Where traces are on, what a fire time starts is a part of that fire time's."""
+        with traces.asking(f"fire {name}") as span:
+            fired = self.ledger.do(tracing.fire, span.traceparent, *asked)
+            span.tell(schedule=name, outcome=str(fired.outcome if fired and fired.outcome else "none"))
+            return fired
 
     def _complain(self, name: str, problem: str) -> bool:
         if (name, problem) not in self._said:

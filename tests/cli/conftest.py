@@ -42,16 +42,23 @@ def words(value: object) -> str:
 class Cli:
     """A folder with a database in it, and the command run there."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch | None = None, capture: Any = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch | None = None,
+        capture: Any = None,
+        database: str | None = None,
+    ) -> None:
         self.folder = folder
         self._monkeypatch = monkeypatch
         self._capture = capture
+        self._settings = {"GRISTMILL_DATABASE_URL": database} if database else {}
 
     def spawn(self, *args: object, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "gristmill", *map(str, args)],
             cwd=self.folder,
-            env=clean_environment() | environment,
+            env=clean_environment() | self._settings | environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -70,6 +77,8 @@ class Cli:
         self._monkeypatch.chdir(self.folder)
         for name in os.environ.keys() - clean_environment().keys():
             self._monkeypatch.delenv(name)
+        for name, value in self._settings.items():
+            self._monkeypatch.setenv(name, value)
         self._capture.readouterr()
         logger = logging.getLogger("gristmill")
         self._monkeypatch.setattr(logger, "handlers", [])
@@ -107,6 +116,12 @@ class Cli:
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture
+def on_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], database_url: str) -> Cli:
+    """The same on each of both databases."""
+    return Cli(tmp_path, monkeypatch, capsys, database_url)
 
 
 @pytest.fixture

@@ -17,6 +17,11 @@ APP = Path(__file__).with_name("speaking.py")
 FIELDS = ("pipeline", "subject", "run", "stage", "task", "key", "job", "attempt")
 
 
+@pytest.fixture
+def cli(on_either: Cli) -> Cli:
+    return on_either
+
+
 def worked(cli: Cli, *options: str, **environment: str) -> list[dict[str, Any]]:
     """What a worker says until there is nothing to do; each line is a whole JSON object."""
     result = cli.run("-A", APP, "work", "--drain", *options, **environment)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,6 +31,11 @@ class Sentry:
         _, *items = envelope.split(b"\n")
         pairs = zip(items[::2], items[1::2], strict=False)
         self.events += [json.loads(body) for head, body in pairs if json.loads(head)["type"] == "event"]
+
+
+@pytest.fixture
+def cli(on_either: Cli) -> Cli:
+    return on_either
 
 
 @pytest.fixture
@@ -73,6 +80,23 @@ def test_a_crash_is_reported_too(cli: Cli, sentry: Sentry) -> None:
     (event,) = eventually(lambda: sentry.events)
     assert event["exception"]["values"][0]["type"] == "crash"
     assert "exit code 3" in event["exception"]["values"][0]["value"]
+
+
+def test_a_job_whose_worker_was_lost_is_reported_by_who_took_it_back(cli: Cli, sentry: Sentry) -> None:
+    on = {"GRISTMILL_APP": str(APP), "GRISTMILL_SENTRY_DSN": sentry.dsn}
+    cli.run("enqueue", "hangs", **on)
+    cli.run("enqueue", "hangs_once", **on)  # it may be tried again: nothing to report
+    with cli.spawn("work", "-n", 2, **on) as worker:
+        eventually((cli.folder / "began").exists, "it began")
+        eventually(lambda: len(cli.call("job", "list", "--state", "in_progress", "--json").json) == 2, "both began")
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.communicate()
+    assert cli.run("work", "--drain", **on).code == 0
+    (event,) = eventually(lambda: sentry.events)
+    assert event["fingerprint"] == [cli.call("job", "show", 1, "--json").json["fingerprint"]]
+    assert event["exception"]["values"][0]["type"] == "worker_lost"
+    assert (event["tags"]["task"], event["tags"]["job"], event["tags"]["attempt"]) == ("hangs", "1", "1")
+    assert cli.call("job", "show", 2, "--json").json["state"] == "completed"
 
 
 @pytest.mark.parametrize("dsn", ["http://key@127.0.0.1:9/1", "no dsn at all"])

@@ -93,6 +93,11 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture
+def cli(on_either: Cli) -> Cli:
+    return on_either
+
+
+@pytest.fixture
 def on(collector: Collector) -> dict[str, str]:
     return {"GRISTMILL_TRACES": "1", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "GRISTMILL_APP": str(APP)}
 
@@ -172,6 +177,21 @@ def test_what_was_asked_for_without_traces_is_a_trace_of_its_own(cli: Cli, colle
     spans = [collector.one("run site.find"), *collector.named("run site.page", 2)]
     assert len({span.trace for span in spans}) == 1
     assert {span.parent for span in spans} == {""}
+
+
+def test_what_a_schedule_starts_is_in_the_trace_of_its_fire_time(cli: Cli, collector: Collector, on: dict[str, str]) -> None:
+    with cli.spawn("work", **on) as worker:
+        fired = eventually(lambda: [span for span in collector.spans if span.name == "fire often"], "it is fired")[0]
+        ran = eventually(
+            lambda: [s for s in collector.spans if s.name == "run hello" and s.parent == fired.number], "it ran"
+        )
+        assert cli.run("schedule", "run-now", "by-hand", **on).code == 0
+        by_hand, found = collector.one("fire by-hand"), collector.one("run site.find")
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
+    assert fired.about == {"gristmill.schedule": "often", "gristmill.outcome": "started"}
+    assert (ran[0].trace, fired.kind) == (fired.trace, 4)
+    assert (found.trace, found.parent) == (by_hand.trace, by_hand.number)
 
 
 def test_a_collector_that_is_away_holds_nothing_up(cli: Cli, on: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gristmill import Context, Pipeline, Retries, task
+from gristmill import Context, Pipeline, Retries, Schedule, task
 
 site = Pipeline("site")
 
@@ -49,6 +49,13 @@ def hangs_once(ctx: Context) -> None:
             time.sleep(0.1)
 
 
+@task(retries=Retries(0, losses=0))
+def hangs(ctx: Context) -> None:
+    Path("began").touch()
+    while True:
+        time.sleep(0.1)
+
+
 @task(retries=0)
 def dies(ctx: Context) -> None:
     os._exit(3)
@@ -57,3 +64,7 @@ def dies(ctx: Context) -> None:
 @task(retries=0)
 def breaks(ctx: Context) -> None:
     raise ValueError(f"broken: {ctx.job}")
+
+
+each_second = Schedule("often", cron="* * * * * *", task=hello)
+by_hand = Schedule("by-hand", cron="off", pipeline=site, subject="example.org")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from gristmill.clock import SECOND
+from gristmill.ledger import schedules
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.ledger.workers import claims_of
+from gristmill.model import Firing
 from gristmill.states import State
 from gristmill.traces import Attempt
 
@@ -28,7 +30,22 @@ _ATTEMPTS = Sql(
     f" LEFT JOIN gm_trace c ON c.kind = CASE WHEN j.run_id IS NULL THEN {_JOB} ELSE {_RUN} END"
     f" AND c.number = coalesce(j.run_id, j.id) WHERE j.id {{in ids}} AND j.state = {State.IN_PROGRESS:d}"
 )
-_LOST = Sql("SELECT job_id, attempt, ended_at FROM gm_attempt WHERE job_id {in ids} AND outcome = 'lost'")
+_LOST = Sql(
+    "SELECT a.job_id AS job, a.attempt, a.ended_at, a.error_class AS kind, a.error,"
+    f" CASE WHEN j.state = {State.FAILED:d} AND j.attempt = a.attempt THEN j.fingerprint END AS fingerprint"
+    " FROM gm_attempt a JOIN gm_job j ON j.id = a.job_id WHERE a.job_id {in ids} AND a.outcome = 'lost'"
+)
+
+
+class Lost(NamedTuple):
+    """An attempt that ended with its worker."""
+
+    job: int
+    attempt: int
+    ended_at: int
+    kind: str
+    error: str
+    fingerprint: str | None  # of its job, if that is failed by it for good
 
 
 def enqueue(tx: Tx, traceparent: str, verb: Callable[..., Any], job: Any) -> Any:
@@ -43,6 +60,29 @@ def enqueue_many(tx: Tx, traceparent: str, verb: Callable[..., Any], jobs: Any) 
     ids = verb(tx, jobs)
     _add(tx, _JOB, traceparent, ids)
     return ids
+
+
+def fire(tx: Tx, traceparent: str | None, *asked: Any) -> schedules.Fired | None:
+    """`schedules.fire`: what it starts is in the trace of that fire time, if there is one."""
+    fired = schedules.fire(tx, *asked)
+    if fired is not None and traceparent is not None:
+        _add_fired(tx, traceparent, fired)
+    return fired
+
+
+def run_now(tx: Tx, traceparent: str | None, *asked: Any, by: str) -> Firing:
+    """`schedules.run_now`, the same."""
+    firing = schedules.firing(tx, schedules.run_now(tx, *asked, by=by))
+    if traceparent is not None:
+        _add_fired(tx, traceparent, firing)
+    return firing
+
+
+def _add_fired(tx: Tx, traceparent: str, fired: schedules.Fired | Firing) -> None:
+    if fired.job is not None:
+        _add(tx, _JOB, traceparent, [fired.job])
+    if fired.runs:
+        _add(tx, _RUN, traceparent, fired.runs)
 
 
 def start(tx: Tx, traceparent: str, verb: Callable[..., Any], *asked: Any) -> Any:
@@ -73,7 +113,7 @@ def held_by(tx: Tx, worker: int) -> dict[int, Attempt]:
     return attempts(tx, claims_of(tx, worker))
 
 
-def lost(tx: Tx, jobs: Iterable[int]) -> dict[tuple[int, int], int]:
-    """Of these jobs, which attempts the ledger says are lost, and since when."""
+def lost(tx: Tx, jobs: Iterable[int]) -> list[Lost]:
+    """Of these jobs, which attempts the ledger says are lost."""
     ids = list(jobs)
-    return {(row.job_id, row.attempt): row.ended_at for row in tx.all(_LOST, ids=ids)} if ids else {}
+    return [Lost(*row) for row in tx.tuples(_LOST, ids=ids)] if ids else []

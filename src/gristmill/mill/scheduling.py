@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from gristmill import schedule as rules
+from gristmill import traces
 from gristmill.binding import encode
 from gristmill.errors import Invalid
 from gristmill.mill.asking import Asking
@@ -23,12 +24,12 @@ from gristmill.schedule import Schedule
 
 if TYPE_CHECKING:
     from gristmill import scheduler as loops
-    from gristmill.ledger import schedules, stale, start
+    from gristmill.ledger import schedules, stale, start, tracing
     from gristmill.ledger.schedules import What
     from gristmill.ledger.store import Tx
 else:
     (loops,) = lazy("gristmill", "scheduler")
-    schedules, stale, start = lazy("gristmill.ledger", "schedules", "stale", "start")
+    schedules, stale, start, tracing = lazy("gristmill.ledger", "schedules", "stale", "start", "tracing")
 
 log = logging.getLogger("gristmill.mill")
 
@@ -68,8 +69,10 @@ class Scheduling(Asking):
         """Starts now what a schedule starts, out of turn; its times stay as they are."""
         spec = self._read(schedules.spec_of, name)
         what = self._prepared(Schedule.read(name, spec))
-        number = self.ledger.do(schedules.run_now, name, spec, what, by=by or who())
-        return self._read(schedules.firing, number)
+        with traces.asking(f"fire {name}") as span:
+            fired = self.ledger.do(tracing.run_now, span.traceparent, name, spec, what, by=by or who())
+            span.tell(schedule=name, outcome=fired.outcome)
+            return fired
 
     def declare_schedules(self) -> list[str]:
         """Writes down the schedules that the application declares; a worker does this when it starts. Says which it does

@@ -17,9 +17,10 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -41,6 +42,13 @@ SITES = [town.subdomain for town in TOWNS]
 BEND = SITES[0]
 # What another clerk would be told: nothing of it may matter here.
 ELSEWHERE = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:9/x", "STORAGE_DIR": "/dev/null", "ENABLE_EXTRACTION": "0"}
+
+
+Terminal = tuple[subprocess.Popen[str], int]  # what runs on it, and where keys are pressed
+
+
+def _plain(screen: bytes) -> str:
+    return "\n".join(line.rstrip() for line in _STEERING.sub("", screen.decode(errors="replace")).splitlines())
 
 
 class Demo:
@@ -66,19 +74,21 @@ class Demo:
         assert (err == "") == (code == 0), err
         return out if code == 0 else err
 
-    def on_terminal(self) -> str:
-        """What a terminal gets to see, without what steers it: all pictures one after another."""
+    def on_terminal(self, *more: str, at: str = "", then: Callable[[Terminal, str], None] | None = None) -> str:
+        """What a terminal gets to see, without what steers it: all pictures one after another. `at` these words, `then`."""
         ours, theirs = pty.openpty()
-        process = self.start(stdin=theirs, stdout=theirs, stderr=theirs)
+        process = self.start(*more, stdin=theirs, stdout=theirs, stderr=theirs)
         os.close(theirs)
         screen = b""
         with contextlib.suppress(OSError):  # so Linux says that the other side has closed
             while part := os.read(ours, 4096):
                 screen += part
+                if then and at in (seen := _plain(screen)):
+                    then((process, ours), seen)
+                    then = None
         os.close(ours)
-        seen = "\n".join(line.rstrip() for line in _STEERING.sub("", screen.decode()).splitlines())
-        assert process.wait(30) == 0, seen
-        return seen
+        assert process.wait(30) == 0, _plain(screen)
+        return _plain(screen)
 
     @property
     def truth(self) -> Truth:
@@ -118,7 +128,7 @@ def first(test_run: TestRun) -> tuple[Path, str]:
         if not said.exists():
             shutil.rmtree(beside, ignore_errors=True)
             beside.mkdir()
-            said.write_text(Demo(beside).on_terminal())
+            said.write_text(Demo(beside).on_terminal("--no-serve"))
         return beside, said.read_text()
 
 
@@ -232,6 +242,62 @@ def test_its_settings_are_as_private_as_clerk_wants_settings_to_be(demo: Demo, s
     assert (demo.folder / ".env").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_publication_that_is_gone_is_made_again(demo: Demo) -> None:
+    shutil.rmtree(demo.folder / "published")
+    said = demo.run()
+    assert said.count(": deploy completed") == 4
+    assert "of 16 documents 16 were answered with 304 Not Modified, 0 were sent." not in said  # something was done
+    assert demo.pages() == demo.expected()
+
+
+# ---- the dashboard at its end
+
+
+def _press_enter(terminal: Terminal) -> None:
+    os.write(terminal[1], b"\n")
+
+
+def _interrupt(terminal: Terminal) -> None:
+    terminal[0].send_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("stop", [_press_enter, _interrupt])
+def test_on_a_terminal_it_ends_with_the_dashboard_open_to_click(demo: Demo, stop: Callable[[Terminal], None]) -> None:
+    processes: list[psutil.Process] = []
+
+    def click(terminal: Terminal, seen: str) -> None:
+        address = re.findall(r"^    (http://127\.0\.0\.1:\d+)/$", seen, re.MULTILINE)[0]
+        with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
+            assert BEND in client.get("/subjects").text
+            failed = client.post("/api/runs", json={"pipeline": "site", "subject": BEND, "args": {"retry_failed": True}})
+            run = failed.raise_for_status().json()["id"]
+            eventually(lambda: client.get(f"/api/runs/{run}").json()["state"] not in ("queued", "in_progress"), "it is done")
+        processes.extend(psutil.Process(terminal[0].pid).children(recursive=True))
+        stop(terminal)
+
+    seen = demo.on_terminal(at="Enter or Ctrl-C ends it", then=click)
+    assert seen.splitlines()[-1] == "Stopped; nothing is running any more."
+    all_gone(processes)
+
+
+def test_a_second_one_beside_an_open_dashboard_has_a_port_of_its_own(demo: Demo) -> None:
+    def again(terminal: Terminal, seen: str) -> None:
+        other = demo.on_terminal(at="Enter or Ctrl-C ends it", then=lambda own, _: _press_enter(own))
+        addresses = [re.findall(r"^    (http://\S+)$", text, re.MULTILINE)[0] for text in (seen, other)]
+        assert len(set(addresses)) == 2
+        _press_enter(terminal)
+
+    demo.on_terminal(at="Enter or Ctrl-C ends it", then=again)
+
+
+def test_without_a_terminal_it_serves_only_if_asked_to(demo: Demo) -> None:
+    with at_work(demo, "Ctrl-C ends it", "--serve") as (process, children):
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "Stopped; nothing is running any more.\n", "")
+    all_gone(children)
+
+
 # ---- bad surroundings
 
 
@@ -261,7 +327,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_mended_is_said_with_a_way_out(demo: Demo) -> None:
-    (demo.folder / "published" / BEND).unlink()
+    demo.published(BEND).write_text("no database at all")
     said = demo.run(code=1)
     assert said.startswith(f"Error: {demo.published(BEND)} cannot be searched: ")
     assert said.endswith("; to begin afresh: rm -r demo\n")
@@ -300,9 +366,9 @@ def listening() -> None:
 
 
 @contextlib.contextmanager
-def at_work(demo: Demo, until: str) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+def at_work(demo: Demo, until: str, *more: str) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
     """A demonstration that has just said this, and the processes that it has started."""
-    with demo.start(preexec_fn=listening) as process:
+    with demo.start(*more, preexec_fn=listening) as process:
         assert process.stdout is not None
         assert any(until in line for line in process.stdout), f"it never said {until!r}"
         children = eventually(lambda: psutil.Process(process.pid).children(recursive=True), "it has children")

@@ -6,8 +6,9 @@ import ipaddress
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 
 from fastapi import FastAPI
@@ -53,6 +54,23 @@ def run(
         signal.signal(number, server.stop)
     server.run(sockets=[listening])
     log.info("stopped")
+
+
+@contextmanager
+def in_thread(mill: Mill, host: str, port: int) -> Iterator[str]:
+    """The same in a thread, on this machine only, while something else is done here; gives its address."""
+    if not is_loopback(host):
+        raise Invalid(f"{host!r} is not this machine; `serve` is for others")
+    listening = bind(host, port)
+    server = Server(app(mill, open=True, hosts=[host], pages=True))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="gristmill-server", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{host}:{listening.getsockname()[1]}/"
+    finally:
+        server.should_exit = True
+        thread.join(2 * _GRACE)
+        listening.close()
 
 
 class Server(uvicorn.Server):

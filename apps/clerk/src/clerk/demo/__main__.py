@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import click
 
 from clerk.cli import exits
-from clerk.demo import documents, ending, show
+from clerk.demo import clicking, documents, ending, show
 from clerk.demo.documents import Scale, Truth
 from clerk.demo.folder import Folder
 from clerk.demo.towns import TOWNS
@@ -30,8 +30,9 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @click.command()
 @click.option("--folder", default=_DEFAULT, metavar="DIR", help=f"Where it goes (default: {_DEFAULT}).")
 @click.option("--tiny", is_flag=True, help="Fewer pages, and coarser scans.")
+@click.option("--serve/--no-serve", default=None, help="End with the dashboard open (default: on a terminal).")
 @click.option("--called", default="python -m clerk.demo", hidden=True, help="What a person typed for this.")
-def demo(folder: str, tiny: bool, called: str) -> None:
+def demo(folder: str, tiny: bool, serve: bool | None, called: str) -> None:
     """Documents of four municipalities that do not exist: made, served, fetched, read, published, searched.
 
     All of it goes into one folder. Run again, it does only what is new.
@@ -40,13 +41,15 @@ def demo(folder: str, tiny: bool, called: str) -> None:
     to, place = show.console(), Folder(Path(folder))
     try:
         with place.taken(), _with_a_way_out(place):
-            tell(place, "tiny" if tiny else "small", to, again)
+            truth = tell(place, "tiny" if tiny else "small", to, again)
     except KeyboardInterrupt:
         show.stopped(to, again)
         raise
+    if (sys.stdin.isatty() and sys.stdout.isatty()) if serve is None else serve:
+        clicking.serve(truth.folder, to)
 
 
-def tell(place: Folder, scale: Scale, to: Console, again: str) -> None:
+def tell(place: Folder, scale: Scale, to: Console, again: str) -> Truth:
     """All of it, in the order in which it is seen."""
     from clerk import app, config, logs
     from clerk.demo import passing
@@ -68,6 +71,7 @@ def tell(place: Folder, scale: Scale, to: Console, again: str) -> None:
         ending.report(mill, truth, ended, time.monotonic() - began, server.counts(documents=True), to)
     ending.find(place.path / "published", truth, to)
     show.next_steps(to, ending.steps(place, truth, again))
+    return truth
 
 
 @contextlib.contextmanager

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from clerk import sites
@@ -75,22 +76,27 @@ def _origin(extra: Any) -> str:
 
 def work(mill: Mill, numbers: Sequence[int], to: Console) -> list[Run]:
     """Until nothing is left to do, shown as it goes. Whatever ends it, nothing is running afterwards."""
-    for queue in STAGES:
-        mill.set_queue(queue, create=True)
-    worker = mill.worker(queues=STAGES, slots=os.cpu_count() or 1, one_line=True)
-    with ThreadPoolExecutor(1, "worker") as threads:
-        working: Future[None] = threads.submit(worker.run, "drained")
-        try:
-            show.watch(lambda: [one for number in numbers for one in stages(mill.run(number))], working.done, to)
-        except BaseException:
-            worker.stop()
-            worker.stop()  # at once: what it has in hand goes back, unspent
-            raise
-        working.result()
+    with working(mill, "drained") as worker:
+        show.watch(lambda: [one for number in numbers for one in stages(mill.run(number))], worker.done, to)
+        worker.result()
     runs = [mill.run(number) for number in numbers]
     if left := [run.subject for run in runs if not run.terminal]:
         raise ClerkError(f"nobody could go on with {', '.join(left)}; `clerk status` there says where they are")
     return runs
+
+
+@contextlib.contextmanager
+def working(mill: Mill, until: Literal["drained"] | None = None) -> Iterator[Future[None]]:
+    """A worker in a thread. It ends with this, at once: what it has in hand goes back, unspent."""
+    for queue in STAGES:
+        mill.set_queue(queue, create=True)
+    worker = mill.worker(queues=STAGES, slots=os.cpu_count() or 1, one_line=True)
+    with ThreadPoolExecutor(1, "worker") as threads:
+        try:
+            yield threads.submit(worker.run, until)
+        finally:
+            worker.stop()
+            worker.stop()
 
 
 def stages(run: Run) -> list[Progress]:

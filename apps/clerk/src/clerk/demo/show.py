@@ -267,6 +267,13 @@ def next_steps(to: Console, steps: Sequence[Step]) -> None:
         to.out(f"    {step.command}", style="cyan", highlight=False)
 
 
+def open_to_click(to: Console, address: str, keys: bool) -> None:
+    """Where the dashboard is; `keys`: somebody can press one."""
+    _heading(to, "The dashboard is open, with a worker that does what you click")
+    to.out(f"    {address}", style="cyan", highlight=False)
+    say(to, f"  {'Enter or ' if keys else ''}Ctrl-C ends it")
+
+
 def stopped(to: Console, again: str) -> None:
     """Somebody has had enough."""
     say(to, f"\nStopped; nothing is running any more. It goes on where it was:\n  {again}")

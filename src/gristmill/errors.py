@@ -4,6 +4,7 @@ GristmillError                 something is wrong; the message says what, where,
 ├── Invalid                    the caller's input: unknown name, bad argument, not JSON, too large
 │   └── NotFound               no such run, job, queue, worker
 ├── Refused                    right input, wrong moment: an active run, a terminal job
+│   └── NotConfirmed           an action on many is about more or fewer by now than was confirmed
 ├── NotYours                   a late worker: the attempt is no longer its own
 ├── LockTimeout                a lock was not had in the time that was given for it
 ├── LockLost                   a lock that was held is another's, or may be, before it was given back
@@ -40,6 +41,14 @@ class NotFound(Invalid):
 
 class Refused(GristmillError):
     """The input is right but the moment is not. Nothing was changed."""
+
+
+class NotConfirmed(Refused):
+    """An action on many is not about as many as was confirmed. Nothing was changed."""
+
+    def __init__(self, count: int, confirmed: int) -> None:
+        super().__init__(f"this is about {count} now, and {confirmed} was confirmed; look again")
+        self.count = count  #: about how many it is now
 
 
 class NotYours(GristmillError):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from gristmill import reports, traces
 from gristmill.clock import SECOND
 from gristmill.demand import Demand
-from gristmill.errors import DatabaseError, NotFound
+from gristmill.errors import DatabaseError, NotFound, Refused
 from gristmill.identity import gone, host, near
 from gristmill.ledger import (
     again,
@@ -404,15 +404,16 @@ def carry_out(ledger: Ledger, number: int, until: float = math.inf) -> bulk.Orde
 
     Until all is done, or (monotonic) time is up, or what is left has to wait.
     """
+    refusals: list[str] = []
     while True:
         with ledger.reading() as tx:
-            order = bulk.order(tx, number)
+            order = bulk.order(tx, number)._replace(refusals=refusals)
             chosen = None if order.reached is None else bulk.portion(tx, order)
         if order.reached is None or chosen is None or chosen.blocked:
             return order._replace(settled=True)
         if time.monotonic() > until:
             return order
-        ledger.do(bulk.step, number, order.reached, chosen)
+        refusals += _step(ledger, number, order.reached, chosen)
         if order.verb == "run.cancel":
             for run in chosen.ids:
                 sweep_run(ledger, run)
@@ -420,6 +421,24 @@ def carry_out(ledger: Ledger, number: int, until: float = math.inf) -> bulk.Orde
             remove_pending(ledger, until)
         else:
             sweep_ending(ledger)
+
+
+def _step(ledger: Ledger, number: int, reached: int, chosen: bulk.Portion) -> list[str]:
+    """One step of an action on many; says why some of it were left as they are."""
+    for _ in range(10):
+        try:
+            return ledger.do(bulk.step, number, reached, chosen)
+        except again.Changed as moved:
+            carry_on(ledger, moved.run)  # what an earlier retry has left
+            if len(chosen.ids) > 1:
+                return []  # they have to be looked at once more
+        except Refused as refused:
+            if len(chosen.ids) != 1:
+                raise
+            ledger.do(bulk.leave, number, reached, chosen)
+            return [str(refused)]
+    ledger.do(bulk.leave, number, reached, chosen)
+    return [f"job {chosen.ids[0]}: its run moves on too fast to retry it; try again"]
 
 
 def remove_pending(ledger: Ledger, until: float = math.inf) -> None:

@@ -10,7 +10,7 @@ from annotated_types import GroupedMetadata, MaxLen, MinLen
 from fastapi import Path
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from gristmill.api.problems import Trouble
+from gristmill.errors import NotConfirmed
 from gristmill.model import Bulk
 from gristmill.settings import KEY_LIMIT, LABEL_LIMIT, NAME_LIMIT
 
@@ -177,16 +177,12 @@ def given(asked: BaseModel) -> dict[str, Any]:
 
 def perform(act: Callable[..., Bulk], confirm: int | None, **which: Any) -> dict[str, Any]:
     """Does it, or says how many it would be about."""
-    would = act(**which, dry_run=True)
-    if confirm is None:
-        return _done(would, True)
-    check_confirmed(confirm, would.total)
-    return _done(act(**which), False)
+    return _done(act(**which, confirm=confirm, dry_run=confirm is None), confirm is None)
 
 
 def check_confirmed(confirm: int, count: int) -> None:
     if confirm != count:
-        raise Trouble(409, f"this is about {count} now, and {confirm} was confirmed; look again", count=count)
+        raise NotConfirmed(count, confirm)
 
 
 def _done(bulk: Bulk, dry_run: bool) -> dict[str, Any]:

@@ -15,7 +15,16 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
-from gristmill.errors import DatabaseError, GristmillError, Invalid, LockTimeout, NotFound, Refused, Unavailable
+from gristmill.errors import (
+    DatabaseError,
+    GristmillError,
+    Invalid,
+    LockTimeout,
+    NotConfirmed,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 
 log = logging.getLogger("gristmill.api")
 MEDIA = "application/problem+json"
@@ -80,7 +89,8 @@ def _ours(request: Request, error: Exception) -> Response:
     if isinstance(error, DatabaseError):
         log.error("%s %s: %s", request.method, request.url.path, error)
     headers = {"Retry-After": "5"} if isinstance(error, Unavailable) else None
-    return response(status_of(error), str(error), headers)
+    more = {"count": error.count} if isinstance(error, NotConfirmed) else {}
+    return response(status_of(error), str(error), headers, **more)
 
 
 def _trouble(request: Request, error: Exception) -> Response:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy.exc import IntegrityError
 
-from gristmill.errors import NotFound, Refused, did_you_mean, quoted
+from gristmill.errors import NotConfirmed, NotFound, Refused, did_you_mean, quoted
 from gristmill.ledger import chores, flow
 from gristmill.ledger.chores import Selection
 from gristmill.ledger.columns import STAGE, columns
@@ -68,6 +68,10 @@ class Chosen(NamedTuple):
     selection: Selection
     stage: str | None = None  # only of this one
 
+    @property
+    def number(self) -> int:
+        return sum(sum(counts.values()) for counts in self.items.values())
+
 
 def choose(tx: Tx, run: int, selection: Selection, stage: str | None = None) -> Chosen:
     """Looks which items of a run would be queued again. Changes nothing."""
@@ -117,8 +121,10 @@ def _described(selection: Selection, stage: str | None) -> str:
     return " ".join(word for word in words if word)
 
 
-def retry(tx: Tx, chosen: Chosen, *, by: str) -> list[str]:
+def retry(tx: Tx, chosen: Chosen, *, by: str, confirm: int | None = None) -> list[str]:
     """Opens a run again for the chosen items; says which stages are run again after them, as a whole.
+
+    `confirm`: only if these are so many.
 
     The first batch of items is queued here, the others by `carry_on`. Until then their stage cannot close.
     """
@@ -130,7 +136,9 @@ def retry(tx: Tx, chosen: Chosen, *, by: str) -> list[str]:
     if row.stop is not None and row.state not in TERMINAL:
         raise Refused(f"run {row.id} is being stopped; retry it when that is done")
     if (row.epoch, row.state) != (chosen.epoch, chosen.state) or row.id in chores.pending(tx):
-        raise Changed(f"run {row.id} has just moved on; try again")
+        raise Changed(f"run {row.id} has just moved on; try again", row.id)
+    if confirm is not None and (count := choose(tx, row.id, chosen.selection, chosen.stage).number) != confirm:
+        raise NotConfirmed(count, confirm)
     if row.state in TERMINAL:
         other = tx.value(_OTHER, subject=row.subject_id, run=row.id)
         if other is not None:
@@ -161,7 +169,11 @@ def _asked(chosen: Chosen) -> dict[str, str | None]:
 
 
 class Changed(Refused):
-    """The run is not as it was when the items were chosen: choose again."""
+    """The run is not as it was when the items were chosen: choose again, once it has no more to `carry_on`."""
+
+    def __init__(self, said: str, run: int) -> None:
+        super().__init__(said)
+        self.run = run
 
 
 def _forget_end(tx: Tx, subject: int, run: int) -> None:

@@ -14,15 +14,16 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from gristmill.errors import NotFound, quoted
-from gristmill.ledger import choose, flow, remove
+from gristmill.errors import NotConfirmed, NotFound, Refused, quoted
+from gristmill.ledger import again, choose, flow, remove
 from gristmill.ledger.choose import Choice
+from gristmill.ledger.chores import Selection
 from gristmill.ledger.claim import PART_OF
-from gristmill.ledger.read import conditions
+from gristmill.ledger.read import conditions, now
 from gristmill.ledger.sql import WAITING, Sql
-from gristmill.ledger.stop import audit, cancel_jobs, cancel_run
+from gristmill.ledger.stop import InClosedStage, audit, cancel_jobs, cancel_run, requeue_job
 from gristmill.ledger.store import Tx
-from gristmill.states import State
+from gristmill.states import StageState, State
 
 BATCH = 500  # jobs in one transaction: the runs of all of them are locked meanwhile
 _PAGE = 5000  # rows that are looked at to find them, where few are meant
@@ -69,13 +70,21 @@ class Order(NamedTuple):
     choice: Choice
     upto: int  # what came later is none of its business
     reason: str | None
+    at: int | None  # when it was begun; what ended later is none of its business either. None: older code has begun it
+    most: int | None  # it was confirmed for so many, and does no more
     done: Counter[str]
     reached: int | None
+    refusals: list[str]  # why some were left
     settled: bool = False  # nothing can be done for it now
 
     @property
     def action(self) -> Action:
         return ACTIONS[self.verb]
+
+    @property
+    def room(self) -> int:
+        """To how many more it may be done in the next step."""
+        return self.action.batch if self.most is None else min(self.action.batch, self.most - _items(self.done))
 
 
 Apply = Callable[[Tx, Sequence[int], Order], Mapping[str, int]]
@@ -91,7 +100,9 @@ class Action:
     unless: str  # why it does not apply to others
     runs: bool = False  # it is about runs, not jobs
     batch: int = BATCH
+    ended: bool = False  # it is about what had ended when it was begun
     waits_for_runs: bool = False  # there may be some that can be had only once they have ended
+    alone: str = ""  # which have a transaction to themselves (a condition), since they may spoil it
 
 
 # ---- what is done to a batch: each guards its rows again, since they were chosen before the locks were taken
@@ -123,6 +134,26 @@ def _unarchive(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
     return {"listed again": tx.run(_ARCHIVE, ids=ids, away=False)}
 
 
+def _retry(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
+    """Who is alone and cannot be queued again spoils the transaction; of others that is known before anything is done."""
+    flow.lock_runs(tx, [row.run_id for row in tx.all(_ROOTS, ids=ids)])  # all before the first job, and in their order
+    for job in ids:
+        try:
+            requeue_job(tx, job, by=order.who)
+        except InClosedStage as closed:
+            if len(ids) > 1:
+                raise again.Changed(f"stage {closed.stage!r} of run {closed.run} has just closed", closed.run) from None
+            which = Selection(key=closed.key, exact=True)
+            again.retry(tx, again.choose(tx, closed.run, which, closed.stage), by=order.who)
+        except Refused as refused:
+            if len(ids) == 1:
+                raise
+            order.refusals.append(str(refused))
+        except NotFound as gone:
+            order.refusals.append(str(gone))
+    return {"queued": len(ids) - len(order.refusals), LEFT: len(order.refusals)}
+
+
 def _delete(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
     return {"deleted": remove.delete_jobs(tx, ids)}
 
@@ -139,7 +170,16 @@ def _cancel_runs(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
 def _delete_runs(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
     ended = [run for run, row in flow.lock_runs(tx, ids).items() if State(row.state).terminal]
     jobs = [remove.remove_run(tx, run) or 0 for run in ended if not remove.needed_now(tx, run)]
-    return {"runs": len(jobs), "jobs": sum(jobs)}
+    return {"runs": len(jobs), JOBS_TOO: sum(jobs)}
+
+
+LEFT = "left"  # of those that were chosen, how many stay as they are
+JOBS_TOO = "jobs"  # that go with their runs
+
+
+def _items(counts: Mapping[str, int]) -> int:
+    """How many of those that were chosen are counted here."""
+    return sum(number for word, number in counts.items() if word != JOBS_TOO)
 
 
 _ENDED_JOB = "j.finished_at IS NOT NULL"
@@ -160,10 +200,23 @@ ACTIONS: dict[str, Action] = {
         _archive,
         "archived",
         "only what has ended, and is not archived yet, can be archived",
+        ended=True,
     ),
     "job.unarchive": Action(f"{_ENDED_JOB} AND j.archived_at IS NOT NULL", _unarchive, "listed again", "it is not archived"),
     "job.delete": Action(
-        f"{_ENDED_JOB} AND j.stage_id IS NULL AND j.run_id IS NULL AND j.parent_id IS NULL", _delete, "deleted", _DELETE_ONLY
+        f"{_ENDED_JOB} AND j.stage_id IS NULL AND j.run_id IS NULL AND j.parent_id IS NULL",
+        _delete,
+        "deleted",
+        _DELETE_ONLY,
+        ended=True,
+    ),
+    "job.retry_many": Action(
+        _ENDED_JOB,
+        _retry,
+        "queued",
+        "only what has ended can be queued again",
+        ended=True,
+        alone=f"(j.unique_name IS NOT NULL OR g.state IN ({StageState.CLOSED:d}, {StageState.WAITING:d}))",
     ),
     "run.cancel": Action(
         "r.finished_at IS NULL AND r.stop IS NULL",
@@ -173,7 +226,7 @@ ACTIONS: dict[str, Action] = {
         runs=True,
         batch=20,
     ),
-    "run.delete": Action(_ENDED_RUN, _delete_runs, "runs", _DELETE_ENDED, runs=True, batch=1),
+    "run.delete": Action(_ENDED_RUN, _delete_runs, "runs", _DELETE_ENDED, runs=True, batch=1, ended=True),
     "subject.purge": Action(_ENDED_RUN, _delete_runs, "runs", _DELETE_ENDED, runs=True, batch=1, waits_for_runs=True),
 }
 
@@ -200,7 +253,7 @@ def preview(tx: Tx, verb: str, choice: Choice) -> dict[str, int]:
         counts["told to stop" if told else action.word] += row.n
     if action.apply is _delete_runs and rows:
         jobs = f"SELECT CAST(coalesce(sum(total), 0) AS bigint) FROM gm_stage WHERE run_id IN (SELECT r.id{source}{clauses})"
-        counts["jobs"] = tx.value(Sql(jobs), **values)
+        counts[JOBS_TOO] = tx.value(Sql(jobs), **values)
     return dict(counts)
 
 
@@ -214,12 +267,21 @@ def check_there(tx: Tx, verb: str, choice: Choice) -> None:
         raise NotFound(f"there is no {what} {missing[0]}")
 
 
-def begin(tx: Tx, verb: str, choice: Choice, *, by: str, reason: str | None = None) -> int:
-    """Writes down what is wanted; from then on it will be done, by `step` and whoever calls it."""
+def begin(tx: Tx, verb: str, choice: Choice, *, by: str, reason: str | None = None, confirm: int | None = None) -> int:
+    """Writes down what is wanted; from then on it will be done, by `step` and whoever calls it.
+
+    `confirm`: only if it is about so many now, and then to no more: some may be added, or end, while it is done.
+    """
     upto = tx.value(_LAST_RUN if ACTIONS[verb].runs else _LAST_JOB)
+    most: dict[str, int] = {}
+    if confirm is not None:
+        counts = preview(tx, verb, choice)
+        if sum(counts.values()) != confirm:
+            raise NotConfirmed(sum(counts.values()), confirm)
+        most = {"most": _items(counts)}
     kind = "runs" if ACTIONS[verb].runs else "jobs"
     target = f"{kind}: {choice.words()}"[:500]
-    number = audit(tx, by, verb, target, choice=choice.to_json(), upto=upto, reason=reason)
+    number = audit(tx, by, verb, target, choice=choice.to_json(), upto=upto, reason=reason, at=now(tx), **most)
     tx.run(_BEGIN, order=number)
     return number
 
@@ -228,7 +290,8 @@ def _order(row: Any) -> Order:
     detail = orjson.loads(row.detail)
     choice = Choice.from_json(detail["choice"])
     done = Counter(orjson.loads(row.done))
-    return Order(row.id, row.who, row.verb, choice, detail["upto"], detail["reason"], done, row.reached)
+    bounds = (detail.get("at"), detail.get("most"))
+    return Order(row.id, row.who, row.verb, choice, detail["upto"], detail["reason"], *bounds, done, row.reached, [])
 
 
 def order(tx: Tx, number: int) -> Order:
@@ -251,17 +314,31 @@ class Portion(NamedTuple):
 
 def portion(tx: Tx, order: Order) -> Portion:
     """What the next step is for. A look that may take long, so not in the transaction of the step."""
-    most = order.action.batch
-    ids = list(islice(_walk(tx, order), most))
+    if order.room <= 0:
+        return Portion([], True)
+    found = list(islice(_walk(tx, order), order.room))
+    ids = _together(tx, order, found)
     waits = order.action.waits_for_runs and bool(_unfinished_runs(tx, order.choice, order.upto))
-    return Portion(ids, len(ids) < most and not waits, blocked=waits and not ids)
+    return Portion(ids, len(ids) < order.action.batch and ids == found and not waits, blocked=waits and not ids)
+
+
+def _together(tx: Tx, order: Order, ids: list[int]) -> list[int]:
+    """The first ones, up to one that has to be alone; or that one."""
+    if not ids or not order.action.alone:
+        return ids
+    sql = Sql(f"SELECT min(j.id){choose.JOBS} WHERE j.id {{in ids}} AND {order.action.alone}")
+    first = tx.value(sql, ids=ids)
+    return ids if first is None else ids[: max(1, ids.index(first))]
 
 
 def _walk(tx: Tx, order: Order) -> Iterator[int]:
     """Those that are meant, from where it has come to. In pages by number: no planner finds a way that takes longer."""
     one, source = ("r", choose.RUNS) if order.action.runs else ("j", choose.JOBS)
     page = _RUN_PAGE if order.action.runs else _JOB_PAGE
-    clauses, values = conditions(_where(order.verb, order.choice, tx.dialect))
+    where = _where(order.verb, order.choice, tx.dialect)
+    if order.action.ended and order.at is not None:
+        where[f"{one}.finished_at <= :begun"] = {"begun": order.at}
+    clauses, values = conditions(where)
     sql = Sql(f"SELECT {one}.id{source}{clauses} AND {one}.id > :at AND {one}.id <= :end ORDER BY {one}.id")
     tx.by_key()
     at, size = order.reached, order.action.batch
@@ -277,18 +354,34 @@ def _unfinished_runs(tx: Tx, choice: Choice, upto: int) -> list[int]:
     return [row.id for row in tx.all(_UNFINISHED, **of)]
 
 
-def step(tx: Tx, number: int, reached: int, chosen: Portion) -> None:
-    """Does a portion, unless another has gone on from there meanwhile."""
+def step(tx: Tx, number: int, reached: int, chosen: Portion) -> list[str]:
+    """Does a portion, unless another has gone on from there meanwhile. Says why some were left as they are."""
+    order = _hold(tx, number, reached)
+    if order is None:
+        return []
+    done = order.action.apply(tx, chosen.ids, order) if chosen.ids else {}
+    _go_on(tx, order, chosen, done)
+    return order.refusals
+
+
+def leave(tx: Tx, number: int, reached: int, chosen: Portion) -> None:
+    """The same, for what cannot be done: it stays as it is, and is counted."""
+    order = _hold(tx, number, reached)
+    if order is not None:
+        _go_on(tx, order, chosen, {LEFT: len(chosen.ids)})
+
+
+def _hold(tx: Tx, number: int, reached: int) -> Order | None:
     tx.one(_LOCK_ORDER, order=number)
     row = tx.one(_ORDER, order=number)
-    if row is None or row.reached != reached:
-        return
-    order = _order(row)
-    if chosen.ids:
-        order.done.update(order.action.apply(tx, chosen.ids, order))
+    return None if row is None or row.reached != reached else _order(row)
+
+
+def _go_on(tx: Tx, order: Order, chosen: Portion, done: Mapping[str, int]) -> None:
+    order.done.update(done)
     # A run that had to be waited for may have a lower number than those that are gone by now.
-    on = 0 if order.action.waits_for_runs else max(chosen.ids, default=reached)
-    tx.run(_GO_ON, order=number, reached=None if chosen.last else on, done=orjson.dumps(order.done).decode())
+    on = 0 if order.action.waits_for_runs else max(chosen.ids, default=order.reached or 0)
+    tx.run(_GO_ON, order=order.id, reached=None if chosen.last else on, done=orjson.dumps(order.done).decode())
 
 
 # ---- a subject
@@ -297,13 +390,17 @@ def step(tx: Tx, number: int, reached: int, chosen: Portion) -> None:
 class Purged(NamedTuple):
     runs: list[int]  # that were stopped
     jobs: int  # of theirs that had not ended
+    future: Mapping[str, int]  # what is to go
     order: int | None  # under which number its history goes
 
 
-def purge_subject(tx: Tx, choice: Choice, *, history: bool, by: str, reason: str | None = None) -> Purged:
+def purge_subject(
+    tx: Tx, choice: Choice, *, history: bool, by: str, reason: str | None = None, confirm: int | None = None
+) -> Purged:
     """Stops the subject's active run and drops the one that waits; with `history`, its runs are to go once they ended."""
     if tx.one(_SUBJECT, pipeline=choice.pipeline, subject=choice.subject) is None:
         raise NotFound(f"{choice.pipeline} has no subject {quoted(choice.subject)}")
+    future = preview(tx, "subject.purge", choice) if history else {}
     unfinished = flow.lock_runs(tx, _unfinished_runs(tx, choice, tx.value(_LAST_RUN)))
     jobs: int = tx.value(_JOBS_LEFT, ids=list(unfinished)) if unfinished else 0
     stopped: list[int] = []
@@ -311,7 +408,9 @@ def purge_subject(tx: Tx, choice: Choice, *, history: bool, by: str, reason: str
         if row.stop is None and not State(row.state).terminal:
             cancel_run(tx, run, by=by, reason=reason)
             stopped.append(run)
+    if confirm is not None and (count := len(stopped) + jobs + sum(future.values())) != confirm:
+        raise NotConfirmed(count, confirm)
     if not history:
         audit(tx, by, "subject.purge", f"{choice.pipeline} {choice.subject}", reason=reason, runs=stopped, jobs=jobs)
-        return Purged(stopped, jobs, None)
-    return Purged(stopped, jobs, begin(tx, "subject.purge", choice, by=by, reason=reason))
+        return Purged(stopped, jobs, future, None)
+    return Purged(stopped, jobs, future, begin(tx, "subject.purge", choice, by=by, reason=reason))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from gristmill.clock import to_datetime
 from gristmill.errors import NotFound, Refused, quoted
 from gristmill.ledger import flow
-from gristmill.ledger.choose import JOBS, THERE, Choice, jobs_where
+from gristmill.ledger.choose import THERE
 from gristmill.ledger.columns import ATTEMPT, columns
 from gristmill.ledger.parts import PartOfEnded
 from gristmill.ledger.read import attempt, conditions
@@ -146,13 +146,6 @@ def failed_jobs(tx: Tx, fingerprint: str, after: int, most: int) -> list[Batch]:
     return _batches(tx.all(_NEXT, fingerprint=fingerprint, after=after, most=most))
 
 
-def chosen_jobs(tx: Tx, choice: Choice, after: int, most: int) -> list[Batch]:
-    """The next of these jobs, by id."""
-    clauses, values = conditions(jobs_where(choice, tx.dialect))
-    sql = Sql(f"SELECT j.id, j.run_id, j.unique_name{JOBS}{clauses} AND j.id > :after ORDER BY j.id LIMIT :most")
-    return _batches(tx.all(sql, after=after, most=most, **values))
-
-
 def _batches(rows: Sequence[Any]) -> list[Batch]:
     plain = [row for row in rows if row.unique_name is None]
     batches = [plain, *([row] for row in rows if row.unique_name is not None)]
@@ -175,11 +168,6 @@ def requeue(tx: Tx, batch: Batch, *, by: str) -> Requeued:
         except Refused as refused:
             refusals.append(str(refused))
     return Requeued(len(batch.jobs) - len(refusals) - len(closed) - len(of), refusals, closed, of)
-
-
-def record_choice(tx: Tx, choice: Choice, queued: int, refused: int, *, by: str) -> None:
-    target = f"jobs: {choice.words()}"[:500]
-    audit(tx, by, "job.retry_many", target, choice=choice.to_json(), queued=queued, refused=refused)
 
 
 def record_retry(tx: Tx, fingerprint: str, queued: int, refused: int, *, by: str) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gristmill.binding import check_key
-from gristmill.errors import Invalid, NotFound, Refused, did_you_mean, quoted
+from gristmill.errors import Invalid, NotConfirmed, NotFound, Refused, did_you_mean, quoted
 from gristmill.limit import check_numbers
 from gristmill.mill.lazy import lazy
 from gristmill.mill.reading import Reading
@@ -69,12 +69,13 @@ class Acting(Reading):
         version: str | None = None,
         by: str | None = None,
         dry_run: bool = False,
+        confirm: int | None = None,
     ) -> RetriedRun:
         """Queues items of a run again, ended or not; then what depends on them runs again, and nothing else.
 
         Without conditions: the items that failed. Otherwise those that meet every condition, whatever became of them:
         `failed`, of one `stage`, with this `error` (its fingerprint), with a `key` like this (`*` and `?`), done with this
-        `version` (what `ctx.skip_unchanged` was told).
+        `version` (what `ctx.skip_unchanged` was told). `confirm`: only if these are so many, else `NotConfirmed`.
         """
         checked_id(run, "run")
         for what, text in {"stage": stage, "error": error, "key": key, "version": version}.items():
@@ -85,7 +86,7 @@ class Acting(Reading):
         states = (int(State.FAILED),) if only_failed else chores.Selection().states
         selection = chores.Selection(states, error, key, version)
         try:
-            return self._retry_run(run, selection, stage, by=by or who(), dry_run=dry_run)
+            return self._retry_run(run, selection, stage, by=by or who(), dry_run=dry_run, confirm=confirm)
         except Refused:
             if selection == chores.Selection((int(State.FAILED),)) and stage is None:
                 self._refuse_if_partly(run)
@@ -99,13 +100,22 @@ class Acting(Reading):
             said = f"none failed, but some of stage {name!r} completed with errors; --stage {name} runs that stage again"
             raise Refused(f"run {run} has no items to retry: {said}")
 
-    def _retry_run(self, run: int, selection: chores.Selection, stage: str | None, *, by: str, dry_run: bool) -> RetriedRun:
+    def _retry_run(
+        self,
+        run: int,
+        selection: chores.Selection,
+        stage: str | None,
+        *,
+        by: str,
+        dry_run: bool,
+        confirm: int | None = None,
+    ) -> RetriedRun:
         for _ in range(10):
             if not dry_run:
                 housekeeping.carry_on(self.ledger, run)  # what an earlier retry has left, if its process died
             chosen = self._read(again.choose, run, selection, stage)
             try:
-                after = self._act(dry_run, again.retry, chosen, by=by)
+                after = self._act(dry_run, again.retry, chosen, by=by, confirm=confirm)
             except again.Changed:
                 continue
             if not dry_run:
@@ -121,13 +131,17 @@ class Acting(Reading):
             raise Invalid(f"pipeline {flow.name!r} has no stage {stage!r}{did_you_mean(stage, flow.stages)}")
         return self.ledger.do(stop.forget_done, flow.name, subject, stage, by=by or who())
 
-    def retry_error(self, fingerprint: str, *, by: str | None = None, dry_run: bool = False) -> RetriedError:
+    def retry_error(
+        self, fingerprint: str, *, by: str | None = None, dry_run: bool = False, confirm: int | None = None
+    ) -> RetriedError:
         """Queues all jobs again that are failed now by this error, batch by batch; says how many could not be.
 
         Where their stage is closed or their run has ended, that run is retried for them; for parts of a job that has
         ended, that job.
         """
         self._read(signatures.check_known, fingerprint)
+        if confirm is not None and (would := self.retry_error(fingerprint, by=by, dry_run=True).queued) != confirm:
+            raise NotConfirmed(would, confirm)
         found = self._queue_again(partial(signatures.failed_jobs, fingerprint=fingerprint), by=by, dry_run=dry_run)
         queued, refusals = found.queued, found.refusals
         again: list[tuple[Callable[..., object], int]]

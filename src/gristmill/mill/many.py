@@ -1,7 +1,8 @@
 """Acting on many jobs or runs at once, and on what is to go for good.
 
-Each says how many became what. With `dry_run` it only says how many would. What is wanted is recorded first and then done
-in batches: a process that dies on the way leaves nothing half done, since any worker goes on.
+Each says how many became what. With `dry_run` it only says how many would; with `confirm` it is done only if it is about
+so many now, and to no more (else `NotConfirmed`). What is wanted is recorded first and then done in batches: a process that
+dies on the way leaves nothing half done, since any worker goes on.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from gristmill import retention
 from gristmill.binding import encode
 from gristmill.clock import micros
-from gristmill.errors import Invalid, NotFound, Refused
+from gristmill.errors import Invalid
 from gristmill.mill.acting import Acting
 from gristmill.mill.lazy import lazy
 from gristmill.mill.values import arguments, checked_id, delay_of, name_of, reason_of, states_of, text_of, who
@@ -27,11 +27,11 @@ from gristmill.states import State
 
 if TYPE_CHECKING:
     from gristmill import housekeeping, pruner
-    from gristmill.ledger import bulk, choose, read, signatures, stop
+    from gristmill.ledger import bulk, choose, read, stop
     from gristmill.ledger.store import Tx
 else:
     housekeeping, pruner = lazy("gristmill", "housekeeping", "pruner")
-    bulk, choose, read, signatures, stop = lazy("gristmill.ledger", "bulk", "choose", "read", "signatures", "stop")
+    bulk, choose, read, stop = lazy("gristmill.ledger", "bulk", "choose", "read", "stop")
 
 _SINGULAR = ("run", "pipeline", "subject", "stage", "queue", "task", "error", "key")
 
@@ -61,57 +61,71 @@ class JobFilter(RunFilter, total=False):
 
 class Many(Acting):
     def cancel_jobs(
-        self, *, reason: str | None = None, by: str | None = None, dry_run: bool = False, **which: Unpack[JobFilter]
+        self,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        dry_run: bool = False,
+        confirm: int | None = None,
+        **which: Unpack[JobFilter],
     ) -> Bulk:
         """Cancels queued jobs; those in progress are told to stop."""
-        return self._many("job.cancel", self._choice(which), by, dry_run, reason)
+        return self._many("job.cancel", self._choice(which), by, dry_run, confirm, reason)
 
-    def retry_jobs(self, *, by: str | None = None, dry_run: bool = False, **which: Unpack[JobFilter]) -> Bulk:
+    def retry_jobs(
+        self, *, by: str | None = None, dry_run: bool = False, confirm: int | None = None, **which: Unpack[JobFilter]
+    ) -> Bulk:
         """Queues ended jobs again, those that failed unless `state` says which; as `retry_job` does one.
 
         What cannot be queued again stays as it is, and is counted as `left`.
         """
         choice = self._choice(which)
-        if choice.ids is not None:
-            self._read(bulk.check_there, "job.archive", choice)
         choice = replace(choice, states=choice.states or (int(State.FAILED),))
-        done = self._queue_again(partial(signatures.chosen_jobs, choice=choice), by=by, dry_run=dry_run)
-        queued, refusals = done.queued, done.refusals
-        for job in sorted(done.closed | done.parts):  # the first one opens the stage again for the others
-            try:
-                self.retry_job(job, by=by, dry_run=dry_run)
-                queued += 1
-            except (Refused, NotFound) as refused:
-                refusals.append(str(refused))
-        if not dry_run and (queued or refusals):
-            self.ledger.do(signatures.record_choice, choice, queued, len(refusals), by=by or who())
-        return _bulk({"queued": queued}, left=len(refusals), refusal=refusals[0] if refusals else None)
+        return self._many("job.retry_many", choice, by, dry_run, confirm)
 
-    def run_jobs_now(self, *, by: str | None = None, dry_run: bool = False, **which: Unpack[JobFilter]) -> Bulk:
+    def run_jobs_now(
+        self, *, by: str | None = None, dry_run: bool = False, confirm: int | None = None, **which: Unpack[JobFilter]
+    ) -> Bulk:
         """Makes delayed and retrying jobs ready."""
-        return self._many("job.run_now", self._choice(which), by, dry_run)
+        return self._many("job.run_now", self._choice(which), by, dry_run, confirm)
 
     def archive_jobs(
-        self, *, undo: bool = False, by: str | None = None, dry_run: bool = False, **which: Unpack[JobFilter]
+        self,
+        *,
+        undo: bool = False,
+        by: str | None = None,
+        dry_run: bool = False,
+        confirm: int | None = None,
+        **which: Unpack[JobFilter],
     ) -> Bulk:
         """Leaves ended jobs out of lists, and keeps them; `undo`: lists them again."""
         if undo:
             which["archived"] = True
-        return self._many("job.unarchive" if undo else "job.archive", self._choice(which), by, dry_run)
+        return self._many("job.unarchive" if undo else "job.archive", self._choice(which), by, dry_run, confirm)
 
-    def delete_jobs(self, *, by: str | None = None, dry_run: bool = False, **which: Unpack[JobFilter]) -> Bulk:
+    def delete_jobs(
+        self, *, by: str | None = None, dry_run: bool = False, confirm: int | None = None, **which: Unpack[JobFilter]
+    ) -> Bulk:
         """Deletes jobs on their own that have ended, with their attempts. Jobs of a run go with it (`delete_runs`)."""
-        return self._many("job.delete", self._choice(which), by, dry_run)
+        return self._many("job.delete", self._choice(which), by, dry_run, confirm)
 
     def cancel_runs(
-        self, *, reason: str | None = None, by: str | None = None, dry_run: bool = False, **which: Unpack[RunFilter]
+        self,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        dry_run: bool = False,
+        confirm: int | None = None,
+        **which: Unpack[RunFilter],
     ) -> Bulk:
         """Stops runs, as `cancel_run` does one."""
-        return self._many("run.cancel", self._choice(which), by, dry_run, reason)
+        return self._many("run.cancel", self._choice(which), by, dry_run, confirm, reason)
 
-    def delete_runs(self, *, by: str | None = None, dry_run: bool = False, **which: Unpack[RunFilter]) -> Bulk:
+    def delete_runs(
+        self, *, by: str | None = None, dry_run: bool = False, confirm: int | None = None, **which: Unpack[RunFilter]
+    ) -> Bulk:
         """Deletes ended runs with all their jobs. What was done is still known, so that it is skipped as unchanged."""
-        return self._many("run.delete", self._choice(which), by, dry_run)
+        return self._many("run.delete", self._choice(which), by, dry_run, confirm)
 
     def purge_queue(
         self,
@@ -121,11 +135,13 @@ class Many(Acting):
         reason: str | None = None,
         by: str | None = None,
         dry_run: bool = False,
+        confirm: int | None = None,
     ) -> Bulk:
         """Cancels all that waits in a queue, or that of one priority; stages that it was the last of close. What is in
         progress goes on."""
         level = None if priority is None else int(Priority.of(priority))
-        return self._many("queue.purge", self._choice({"queue": queue, "priority": level}), by, dry_run, reason)
+        choice = self._choice({"queue": queue, "priority": level})
+        return self._many("queue.purge", choice, by, dry_run, confirm, reason)
 
     def purge_subject(
         self,
@@ -136,16 +152,16 @@ class Many(Acting):
         reason: str | None = None,
         by: str | None = None,
         dry_run: bool = False,
+        confirm: int | None = None,
     ) -> Bulk:
         """Stops a subject's active run and drops the one that waits. `history`: all its runs go, once they have ended.
 
         The subject stays, with its labels and interval, and so does what is known to be done (see `forget`).
         """
         choice = choose.Choice(pipeline=name_of(pipeline), subject=subject)
-        future = self._read(bulk.preview, "subject.purge", choice) if history else {}
-        why = reason_of(reason)
-        purged = self._act(dry_run, bulk.purge_subject, choice, history=history, by=by or who(), reason=why)
-        counts = {"stopped": len(purged.runs), "cancelled": purged.jobs, **future}
+        how: dict[str, Any] = {"history": history, "by": by or who(), "reason": reason_of(reason), "confirm": confirm}
+        purged = self._act(dry_run, bulk.purge_subject, choice, **how)
+        counts = {"stopped": len(purged.runs), "cancelled": purged.jobs, **purged.future}
         if dry_run:
             return _bulk(counts)
         for run in purged.runs:
@@ -174,7 +190,15 @@ class Many(Acting):
         tasks = {name: task.keep for name, task in self.registry.tasks.items() if task.keep}
         return pruner.Pruner(self.ledger, pipelines, tasks, others, by, micros(chosen.keep_audit_days * 86_400))
 
-    def _many(self, verb: str, choice: choose.Choice, by: str | None, dry_run: bool, reason: str | None = None) -> Bulk:
+    def _many(
+        self,
+        verb: str,
+        choice: choose.Choice,
+        by: str | None,
+        dry_run: bool,
+        confirm: int | None,
+        reason: str | None = None,
+    ) -> Bulk:
         def look(tx: Tx) -> dict[str, int]:
             if choice.ids is not None:
                 bulk.check_there(tx, verb, choice)
@@ -184,11 +208,15 @@ class Many(Acting):
         counts = self._read(look)
         said: dict[str, Any] = {}
         if choice.ids is not None:
-            left = len(choice.ids) - sum(n for word, n in counts.items() if word != "jobs")
+            left = len(choice.ids) - sum(n for word, n in counts.items() if word != bulk.JOBS_TOO)
             said = {"left": left, "refusal": self._refusal(verb, choice.ids) if left else None}
-        if dry_run or not counts:
+        if dry_run or (not counts and not confirm):
             return _bulk(counts, **said)
-        order = housekeeping.carry_out(self.ledger, self.ledger.do(bulk.begin, verb, choice, by=by or who(), reason=reason))
+        number = self.ledger.do(bulk.begin, verb, choice, by=by or who(), reason=reason, confirm=confirm)
+        order = housekeeping.carry_out(self.ledger, number)
+        if refused := order.done.pop(bulk.LEFT, 0):
+            why = next(iter(order.refusals), said.get("refusal"))  # none: a worker has gone on with it meanwhile
+            said = {"left": said.get("left", 0) + refused, "refusal": why}
         return _bulk(order.done, record=order.id, **said)
 
     def _refusal(self, verb: str, ids: Sequence[int]) -> str:

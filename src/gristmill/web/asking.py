@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from starlette.responses import Response
 
+from gristmill.errors import NotConfirmed
 from gristmill.web.view import View
 from gristmill.wording import count
 
@@ -33,12 +34,13 @@ class Question:
     hidden: dict[str, list[str]] = field(default_factory=dict)
 
 
-def confirmed(view: View, question: Question, act: Callable[[bool], Effect]) -> Response:
-    """Does it if what was confirmed is what it would do now, else asks. `act` is told whether it is a rehearsal."""
-    would = act(True)
-    given = view.one("confirm")
-    if given == str(would.total) and would.total:
-        return view.done(question.back, act(False).said)
-    changed = bool(given) and given.isdecimal()
-    note = f"This is about {count(would.total)} now, not {count(int(given[:18]))}." if changed else ""
-    return view.page("confirm.html", 409 if changed else 200, question=question, effect=would, note=note)
+def confirmed(view: View, question: Question, act: Callable[[int | None], Effect]) -> Response:
+    """Does it if what was confirmed is what it would do now, else asks. `act` is told how many it may be about; None: it
+    is a rehearsal."""
+    given, note = view.one("confirm"), ""
+    if given.isdecimal() and (number := int(given[:18])):
+        try:
+            return view.done(question.back, act(number).said)
+        except NotConfirmed as changed:
+            note = f"This is about {count(changed.count)} now, not {count(number)}."
+    return view.page("confirm.html", 409 if note else 200, question=question, effect=act(None), note=note)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from gristmill.api.access import Operator, Viewer
-from gristmill.api.asking import Asked, AskedInQuery, Confirmed, Moment, Name, check_confirmed
+from gristmill.api.asking import Asked, AskedInQuery, Confirmed, Moment, Name
 from gristmill.api.shapes import answer, extended, items, items_of, shape
 from gristmill.model import ErrorDetail, RetriedError, Signature, to_json
 
@@ -41,10 +41,7 @@ def error(call: Viewer, fingerprint: Fingerprint) -> Response:
 @router.post("/{fingerprint}/retry", response_model=_Retried)
 def retry(call: Operator, fingerprint: Fingerprint, asked: Confirmed) -> Response:
     """Queues all jobs again that are failed now by this error. `count`: how many can be."""
-    done = call.mill.retry_error(fingerprint, by=call.by, dry_run=True)
-    if asked.confirm is not None:
-        check_confirmed(asked.confirm, done.queued)
-        done = call.mill.retry_error(fingerprint, by=call.by)
+    done = call.mill.retry_error(fingerprint, by=call.by, confirm=asked.confirm, dry_run=asked.confirm is None)
     return answer({**to_json(done), "dry_run": asked.confirm is None, "count": done.queued})
 
 

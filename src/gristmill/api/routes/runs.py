@@ -29,7 +29,6 @@ from gristmill.api.asking import (
     Seconds,
     Text,
     WantedLabel,
-    check_confirmed,
     given,
     perform,
 )
@@ -167,11 +166,7 @@ class RetryRun(Confirmed):
 @router.post("/{run:int}/retry", response_model=_Retried)
 def retry(call: Operator, run: Id, asked: RetryRun) -> Response:
     """Queues items of a run again; then what depends on them runs again, and nothing else."""
-    act = partial(call.mill.retry_run, run, **given(asked), by=call.by)
-    done = act(dry_run=True)
-    if asked.confirm is not None:
-        check_confirmed(asked.confirm, done.queued)
-        done = act()
+    done = call.mill.retry_run(run, **given(asked), by=call.by, confirm=asked.confirm, dry_run=asked.confirm is None)
     return answer({**to_json(done), "dry_run": asked.confirm is None, "count": done.queued})
 
 

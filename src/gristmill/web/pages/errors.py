@@ -30,8 +30,9 @@ def error(view: View, fingerprint: str) -> Response:
 
 @pages.post("/errors/{fingerprint}/retry")
 def retry(view: View, fingerprint: str) -> Response:
-    def act(rehearsal: bool) -> Effect:
-        done = view.mill.retry_error(fingerprint, by=view.by, dry_run=rehearsal)
+    def act(confirm: int | None) -> Effect:
+        rehearsal = confirm is None
+        done = view.mill.retry_error(fingerprint, by=view.by, dry_run=rehearsal, confirm=confirm)
         verb = "would be" if rehearsal else "is" if done.queued == 1 else "are"
         refused = [f"{plural(done.refused, 'job')} cannot be: {done.refusal}"] if done.refused else []
         return Effect(done.queued, f"{plural(done.queued, 'job')} {verb} queued again", refused)

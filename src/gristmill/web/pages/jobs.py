@@ -98,7 +98,7 @@ def many(view: View) -> Response:
     act = partial(action.verb(view.mill), **chosen, by=view.by)
     if name == "cancel":
         act = partial(act, reason=view.one("reason") or None)
-    return confirmed(view, question, lambda rehearsal: effect(act(dry_run=rehearsal), rehearsal))
+    return confirmed(view, question, lambda number: effect(act(confirm=number, dry_run=number is None), number is None))
 
 
 @pages.get("/jobs/{number:int}")

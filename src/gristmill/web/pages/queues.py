@@ -73,7 +73,7 @@ def purge(view: View, name: str) -> Response:
     where = f"/queues/{part(name)}"
     act = partial(view.mill.purge_queue, name, by=view.by, reason=view.one("reason") or None)
     question = Question(f"Cancel all that waits in queue {name}?", "Purge", f"{where}/purge", where, True, True)
-    return confirmed(view, question, lambda rehearsal: effect(act(dry_run=rehearsal), rehearsal))
+    return confirmed(view, question, lambda number: effect(act(confirm=number, dry_run=number is None), number is None))
 
 
 def _back(view: View, name: str) -> str:

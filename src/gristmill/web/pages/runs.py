@@ -6,7 +6,7 @@ from functools import partial
 
 from starlette.responses import Response
 
-from gristmill.errors import Invalid, Refused
+from gristmill.errors import Invalid, NotConfirmed, Refused
 from gristmill.model import Bulk, RetriedRun, Run
 from gristmill.progress import Pace
 from gristmill.watched import Role
@@ -86,7 +86,10 @@ def peek(view: View, number: int) -> Response:
 
 @pages.post("/runs/{number:int}/cancel")
 def cancel(view: View, number: int) -> Response:
-    def act(rehearsal: bool) -> Effect:
+    def act(confirm: int | None) -> Effect:
+        rehearsal = confirm is None
+        if confirm is not None and confirm != 1:
+            raise NotConfirmed(1, confirm)
         found = view.mill.cancel_run(number, reason=view.one("reason") or None, by=view.by, dry_run=rehearsal)
         left = sum(stage.total - stage.done + stage.parts_left for stage in found.stages)
         said = f"run {number} is {'stopping' if not found.terminal else found.state}"
@@ -107,7 +110,7 @@ def retry(view: View, number: int) -> Response:
     question = Question(
         f"Run {what} of run {number} again?", "Run it again", f"/runs/{number}/retry", f"/runs/{number}", hidden=hidden
     )
-    return confirmed(view, question, lambda rehearsal: _retried(act(dry_run=rehearsal), rehearsal))
+    return confirmed(view, question, lambda number: _retried(act(confirm=number, dry_run=number is None), number is None))
 
 
 def _retried(done: RetriedRun, rehearsal: bool) -> Effect:
@@ -141,7 +144,8 @@ def many(view: View) -> Response:
         grave=True,
         hidden={"q": [asked], "action": [action], "all": [view.one("all")], "id": view.form.get("id", [])},
     )
-    return confirmed(view, question, lambda rehearsal: effect(verb(**chosen, by=view.by, dry_run=rehearsal), rehearsal))
+    act = partial(verb, **chosen, by=view.by)
+    return confirmed(view, question, lambda number: effect(act(confirm=number, dry_run=number is None), number is None))
 
 
 def effect(done: Bulk, rehearsal: bool) -> Effect:

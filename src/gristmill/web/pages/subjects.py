@@ -121,8 +121,8 @@ def purge(view: View, number: int) -> Response:
     found = by_number(view, number)
     act = partial(view.mill.purge_subject, found.pipeline, found.name, by=view.by, reason=view.one("reason") or None)
 
-    def purged(rehearsal: bool) -> Effect:
-        done = act(dry_run=rehearsal)
+    def purged(confirm: int | None) -> Effect:
+        done = act(confirm=confirm, dry_run=confirm is None)
         jobs, runs = done.counts.get("cancelled", 0), done.counts.get("stopped", 0)
         return Effect(done.total, f"{runs} of its runs stopped, {jobs} of its jobs cancelled")
 

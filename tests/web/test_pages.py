@@ -38,6 +38,8 @@ PAGES = {
     "/audit": "Audit",
     "/settings": "Settings",
 }
+CUT = """[...document.querySelectorAll('.scroll:not(.graph-box)')].filter(
+    (box) => box.scrollWidth > box.clientWidth).map((box) => box.getAttribute('aria-label'))"""
 EMPTY = [path for path in PAGES if "/1" not in path and "{" not in path and path.count("/") == 1]
 
 
@@ -71,6 +73,7 @@ def test_a_page_opens_fits_and_has_no_serious_fault(
         expect(page.locator("h1")).to_contain_text(title)
         wider = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wider == 0, f"{path} is {wider} pixels wider than the window"
+        assert page.evaluate(CUT) == [], f"what stands at the right in these is cut off on {path}"
         assert faults(page) == []
 
 

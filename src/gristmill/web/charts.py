@@ -60,12 +60,20 @@ class Column:
 
 def throughput(columns: Sequence[Column]) -> Markup:
     """Stacked columns; the newest is at the right."""
-    highest = top(columns)
+    return _chart(columns, "chart", top(columns))
+
+
+def spark(columns: Sequence[Column]) -> Markup:
+    """The same, as small as a word, and as high as its own highest."""
+    return _chart(columns, "spark", max([1, *(column.total for column in columns)]))
+
+
+def _chart(columns: Sequence[Column], kind: str, highest: int) -> Markup:
     width = 100 / max(len(columns), 1)
     drawn = Markup("").join(_column(column, n * width, width, highest) for n, column in enumerate(columns))
     total, bad = sum(column.total for column in columns), sum(column.bad for column in columns)
     said = f"{count(total)} jobs ended, {count(bad)} of them failed"
-    return Markup('<svg class="chart" role="img" aria-label="{}" preserveAspectRatio="none">{}</svg>').format(said, drawn)
+    return Markup('<svg class="{}" role="img" aria-label="{}" preserveAspectRatio="none">{}</svg>').format(kind, said, drawn)
 
 
 def top(columns: Sequence[Column]) -> int:
@@ -111,15 +119,21 @@ def timeline(run: Run) -> tuple[list[Span], str]:
     begin, end = run.began_at or run.created_at, run.finished_at or datetime.now(UTC)
     if begin is None:
         return [], ""
+    if run.began_at is None:
+        return [_nothing(stage) for stage in run.stages], ""
     times = [(stage, worked_since(run, stage), stage.closed_at or end) for stage in run.stages]
     first = min([begin, *(start for _, start, _ in times if start)])
     whole = max(end - first, timedelta(microseconds=1))
     return [_span(stage, start, stop, first, whole) for stage, start, stop in times], span(whole.total_seconds())
 
 
+def _nothing(stage: Stage) -> Span:
+    return Span(stage, Markup('<svg class="bar line"></svg>'), "")
+
+
 def _span(stage: Stage, start: datetime | None, stop: datetime, first: datetime, whole: timedelta) -> Span:
-    if start is None or stage.taken_from is not None:
-        return Span(stage, Markup('<svg class="bar line"></svg>'), "")
+    if start is None or stage.taken_from is not None or (not stage.total and stage.closed_at is None):
+        return _nothing(stage)
     x = 100 * (start - first) / whole
     width = max(100 * (stop - start) / whole, 0.8)
     x = min(x, 100 - width)

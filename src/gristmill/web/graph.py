@@ -56,7 +56,8 @@ def _node(stage: Stage, place: tuple[int, int], address: str, left: str) -> Mark
     x, y = place
     state = "skipped" if stage.taken_from is not None else stage.outcome or stage.state
     name = stage.name if len(stage.name) <= _LETTERS else f"{stage.name[: _LETTERS - 1]}…"
-    amount = progress(stage) if stage.state != "waiting" else "waiting"
+    begun = stage.state != "waiting" and (stage.total or stage.closed_at is not None)
+    amount = progress(stage) if begun else "nothing yet"
     said = f"from run {stage.taken_from}" if stage.taken_from is not None else others(stage) or left or words(state)
     title = f"{stage.name}: {words(state)}, {count(stage.done)} of {count(stage.total)} done. {others(stage)}"
     return Markup(

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from gristmill import progress, wording
-from gristmill.model import AuditEntry, Job, LimitState, ScheduleEntry, Worker
+from gristmill.model import AuditEntry, Job, LimitState, Queue, Run, ScheduleEntry, Stage, Worker
 from gristmill.web.search import written
 
 _SHAPES = {  # what a state looks like without colour; the same names are in the templates' icons
@@ -110,6 +110,12 @@ def job_progress(job: Job) -> str:
     return ", ".join(str(part) for part in (amount, message) if part)
 
 
+def under_way(run: Run) -> list[Stage]:
+    """The stages that a line of a list is about: those with something in them, or the first that waits for some."""
+    open_ = [stage for stage in run.stages if stage.state in ("open", "sealed")]
+    return [stage for stage in open_ if stage.total] or open_[:1]
+
+
 def starts(entry: ScheduleEntry) -> str:
     spec = entry.spec
     if spec.get("task"):
@@ -120,15 +126,39 @@ def starts(entry: ScheduleEntry) -> str:
 def audit_detail(entry: AuditEntry) -> str:
     told = {**entry.detail, **entry.done}
     said = {name: value for name, value in told.items() if name not in ("choice", "upto") and value not in (None, [], 0)}
-    return ", ".join(f"{name} {value}" for name, value in said.items())
+    return ", ".join(f"{name} {_told(value)}" for name, value in said.items())
+
+
+def _told(value: Any) -> str:
+    """As somebody would write it: `county=west, tier=gold`, `86400`."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_told(inner)}" for name, inner in value.items())
+    if isinstance(value, list):
+        return ", ".join(_told(inner) for inner in value)
+    return number(value) if isinstance(value, float) else "none" if value is None else str(value)
 
 
 def circuit(limit: LimitState) -> str:
-    if limit.circuit is None:
-        return "none"
+    """What is said below the state of a circuit."""
     if limit.circuit == "open" and limit.open_until is not None:
-        return f"open, one is tried {wording.age(limit.open_until)}"
-    return f"{limit.circuit}, {limit.failures} of {limit.breaker} failures" if limit.key else limit.circuit
+        return f"one is tried {wording.age(limit.open_until)}"
+    if not limit.key or not limit.circuit:
+        return ""
+    return f"{wording.plural(limit.failures, 'failure')} in a row; {limit.breaker} open it"
+
+
+def setting(value: Any) -> str:
+    """The default of a setting."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return number(value) if isinstance(value, float) else str(value) if value not in ((), None, "") else "–"
+
+
+def set_to(queue: Queue) -> str:
+    """What is not as it is by itself: `weight 3, 5 at once`."""
+    weight = f"weight {number(queue.weight)}" if queue.weight != 1 else ""
+    at_once = f"{wording.count(queue.at_once)} at once" if queue.at_once else ""
+    return ", ".join(filter(None, [weight, at_once, f"{number(queue.per_second)} per second" if queue.per_second else ""]))
 
 
 def silent(worker: Worker) -> bool:
@@ -169,6 +199,9 @@ FILTERS: dict[str, Any] = {
     "speed": progress.speed,
     "job_name": job_name,
     "job_progress": job_progress,
+    "under_way": under_way,
+    "setting": setting,
+    "set_to": set_to,
     "starts": starts,
     "audit_detail": audit_detail,
     "circuit": circuit,

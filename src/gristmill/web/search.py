@@ -28,7 +28,7 @@ def words_of(text: str, known: tuple[str, ...]) -> tuple[dict[str, list[str]], l
         elif name in known:
             named.setdefault(name, []).append(value)
         else:
-            raise Invalid(f"there is no qualifier {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}")
+            raise Invalid(f"there is no qualifier {name!r}{did_you_mean(name, known)}")
     return named, plain
 
 

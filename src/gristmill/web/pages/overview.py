@@ -47,11 +47,12 @@ def overview(view: View) -> Response:
         seen=seen,
         concerns=found,
         well=verdict.all_well(seen.status),
+        nothing=not seen.status.queues and not seen.status.runs,
         active=active[:_SHOWN],
+        more=sum(seen.status.runs.get(state, 0) for state in ("queued", "in_progress", "waiting")) - len(active[:_SHOWN]),
         blocked={run.id: verdict.blocked(run, queues) for run in active[:_SHOWN]},
         busy=sorted(seen.status.queues, key=lambda q: (-q.paused, -q.ready - q.limited - q.in_progress, q.name))[:_SHOWN],
         running=view.site.recent.get("running", _MOMENT, lambda: _running(view)),
-        shown=_SHOWN,
         done=ended(view),
     )
 

@@ -19,12 +19,14 @@ from gristmill.web.view import View
 
 pages = Pages()
 _MOMENT = 0.8
+_DRAWN = 30  # queues whose last hour is drawn: each is looked up
 
 
 @pages.get("/queues")
 def queues(view: View) -> Response:
     found = view.site.recent.get("queues", _MOMENT, view.mill.queues)
-    return view.page("queues.html", title="Queues", queues=found)
+    done = {queue.name: ended(view, queue.name) for queue in found[:_DRAWN]}
+    return view.page("queues.html", title="Queues", queues=found, done=done)
 
 
 @pages.get("/queues/{name}")

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,33 +57,51 @@ def limited(mill: Mill, jobs: int) -> None:
 LOADS: dict[str, Callable[[Mill, int], None]] = {"lists": lists, "line": line, "limited": limited}
 
 
-@contextmanager
-def noted(statements: list[tuple[str, Any]]) -> Iterator[None]:
-    """Keeps what is executed, with its values."""
-    real = Tx.execute
+@dataclass(frozen=True)
+class Statement:
+    """As it was sent, in this transaction."""
 
-    def execute(tx: Tx, sql: Sql, **given: Any) -> Any:
+    transaction: Tx
+    sql: str
+    values: Any = None
+
+
+@contextmanager
+def noted(statements: list[Statement]) -> Iterator[None]:
+    """Keeps what is executed, with its values."""
+    execute, script = Tx.execute, Tx.script
+
+    def noting(tx: Tx, sql: Sql, **given: Any) -> Any:
         compiled = sql.compiled(tx.dialect)
         values = {**given, "now": tx.now} if compiled.needs_now else given
-        statements.append((compiled.sql, compiled.parameters(values)))
-        return real(tx, sql, **given)
+        statements.append(Statement(tx, compiled.sql, compiled.parameters(values)))
+        return execute(tx, sql, **given)
 
-    Tx.execute = execute  # type: ignore[assignment, method-assign]
+    def noting_script(tx: Tx, text: str) -> None:
+        statements.append(Statement(tx, text))
+        script(tx, text)
+
+    Tx.execute, Tx.script = noting, noting_script  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
-        Tx.execute = real  # type: ignore[method-assign]
+        Tx.execute, Tx.script = execute, script  # type: ignore[method-assign]
 
 
-def database_ms(url: str, statements: list[tuple[str, Any]]) -> list[tuple[float, str]]:
-    """Milliseconds of planning and execution of each."""
+def database_ms(url: str, statements: list[Statement]) -> list[tuple[float, str]]:
+    """Milliseconds of planning and execution of each, under the settings that it had."""
     found = []
-    with psycopg.connect(libpq_url(url)) as connection:
-        connection.execute("SET jit = off")
-        connection.execute("SET enable_seqscan = off")  # as a look of the metrics does
-        for sql, values in statements:
-            said = "\n".join(row[0] for row in connection.execute(f"EXPLAIN (ANALYZE, TIMING OFF) {sql}".encode(), values))
-            found.append((sum(map(float, re.findall(r"(?:Planning|Execution) Time: ([\d.]+)", said))), sql))
+    with psycopg.connect(libpq_url(url), options="-c jit=off -c enable_seqscan=off") as connection:
+        for before, one in zip([None, *statements], statements, strict=False):
+            if before is not None and before.transaction is not one.transaction:
+                connection.rollback()
+            if one.values is None:
+                if one.sql.startswith("SET "):
+                    connection.execute(one.sql.encode())
+                continue
+            rows = connection.execute(f"EXPLAIN (ANALYZE, TIMING OFF) {one.sql}".encode(), one.values)
+            said = "\n".join(row[0] for row in rows)
+            found.append((sum(map(float, re.findall(r"(?:Planning|Execution) Time: ([\d.]+)", said))), one.sql))
     return found
 
 
@@ -92,13 +111,13 @@ def figures(bases: Databases, jobs: int, only: str, verbose: bool) -> Iterator[F
             continue
         with bases.fresh("PostgreSQL") as url, Mill.open(url, site, mail, rare, polite) as mill:
             fill(mill, jobs)
-            statements: list[tuple[str, Any]] = []
+            statements: list[Statement] = []
             with noted(statements):
                 exposition(mill)
             costs = [database_ms(url, statements) for _ in range(5)]
             middle = statistics.median(sum(ms for ms, _ in cost) for cost in costs)
             waits = statistics.median(timed(lambda: exposition(mill)) for _ in range(5))
-            told = f"{middle:.1f} ms in {len(statements)} statements; its reader waits {waits:.0f} ms"
+            told = f"{middle:.1f} ms in {len(costs[0])} statements; its reader waits {waits:.0f} ms"
             yield Figure(f"a scrape, {name}", "PostgreSQL", told, f"{REACH_MS:.0f} ms", middle <= REACH_MS)
             for ms, sql in sorted(costs[-1], reverse=True)[:4] if verbose else ():
                 print(f"{ms:8.2f} ms  {sql[:160]}", file=sys.stderr)

@@ -97,6 +97,7 @@ def examine(ledger: Ledger) -> list[Diagnosis]:
     if not schema.ok:
         return found  # the rest is asked of its tables
     with ledger.reading() as tx:
+        tx.by_key()  # a queue without jobs is found empty by an index, not by reading all jobs that there are
         found += _sqlite(tx, ledger) if ledger.is_sqlite else _postgres(tx)
         found += _ledger(tx, "this host's" if ledger.is_sqlite else "the database's")
         found += _schedules(tx)

@@ -44,8 +44,10 @@ def test_schemathesis_finds_no_fault(filled_url: str, tmp_path: Path, mill: Mill
 
 @pytest.mark.parametrize(
     ("label", "right"),
-    [("k", True), ("k" * 200, True), ("k" * 200 + "=" + "v" * 200, True), ("k=a=b", True)]
-    + [("k" * 201, False), ("k=" + "v" * 201, False), ("=v", False), ("k=", False)],
+    [
+        *((label, True) for label in ("k", "k" * 200, "k" * 200 + "=" + "v" * 200, "k=a=b")),
+        *((label, False) for label in ("k" * 201, "k=" + "v" * 201, "=v", "k=")),
+    ],
 )
 def test_the_document_says_which_labels_there_can_be(shared: Served, label: str, right: bool) -> None:
     with shared.client() as client:

@@ -58,7 +58,7 @@ def has_committed(url: str, number: int) -> bool:
     with psycopg.connect(servers.libpq_url(url), autocommit=True) as other:
         while next(iter(other.execute("SELECT pg_current_xact_id()::text::bigint")))[0] < number:
             pass
-        return next(iter(other.execute("SELECT pg_xact_status(%s::text::xid8)", [number])))[0] == "committed"
+        return bool(next(iter(other.execute("SELECT pg_xact_status(%s::text::xid8) = 'committed'", [number])))[0])
 
 
 @pytest.fixture

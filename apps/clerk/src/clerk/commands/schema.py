@@ -101,7 +101,7 @@ def new_revision(config: Config, message: str) -> Path:
         message=message,
         revision=number,
         before=newest,
-        upgrade=_code(render_python_code(found.upgrade_ops)),  # type: ignore[arg-type]
+        upgrade=_code(render_python_code(found.upgrade_ops)),
         downgrade=_code(render_python_code(found.downgrade_ops)),  # type: ignore[arg-type]
     )
     path = own.folder / f"v{number}_{words}.py"

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gristmill.model import AuditEntry
 
 
 def clean(text: str) -> str:
@@ -66,3 +69,22 @@ def age(at: datetime | None) -> str:
 def moment(at: datetime | None) -> str:
     """The age, and the time on this machine's clock."""
     return f"{age(at)}  ({at.astimezone():%Y-%m-%d %H:%M:%S})" if at else ""
+
+
+_BOUNDS = ("choice", "upto", "at", "most")  # of an action on many, for whoever goes on with it
+
+
+def audited(entry: AuditEntry) -> str:
+    """What the record has beside who, what and to which: `reason too many, cancelled 3`."""
+    told = {**entry.detail, **entry.done}
+    said = {name: value for name, value in told.items() if name not in _BOUNDS and value not in (None, [], 0)}
+    return ", ".join(f"{name} {_told(value)}" for name, value in said.items())
+
+
+def _told(value: Any) -> str:
+    """As somebody would write it: `county=west, tier=gold`, `86400`."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_told(inner)}" for name, inner in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_told, value))
+    return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +11,7 @@ from gristmill.cli import show, values
 from gristmill.cli.app import Command, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.runs import LIMIT
 from gristmill.cli.show import Column
+from gristmill.wording import audited
 
 if TYPE_CHECKING:
     from gristmill.model import AuditEntry
@@ -55,13 +56,8 @@ def audit(
 
 
 def _row(entry: AuditEntry) -> list[str]:
-    detail = ("(not done yet) " if entry.open else "") + _detail({**entry.detail, **entry.done})
+    detail = ("(not done yet) " if entry.open else "") + audited(entry)
     return [str(entry.id), show.moment(entry.at) or "", entry.who, entry.verb, entry.target, detail]
-
-
-def _detail(detail: dict[str, Any]) -> str:
-    said = {name: value for name, value in detail.items() if name not in ("choice", "upto") and value not in (None, [], 0)}
-    return ", ".join(f"{name} {value}" for name, value in said.items())
 
 
 @click.command(cls=Command, needs_app=True)

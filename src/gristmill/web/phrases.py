@@ -11,7 +11,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from gristmill import progress, wording
-from gristmill.model import AuditEntry, Job, LimitState, Queue, Run, ScheduleEntry, Stage, Worker
+from gristmill.model import Job, LimitState, Queue, Run, ScheduleEntry, Stage, Worker
 from gristmill.web.search import written
 
 _SHAPES = {  # what a state looks like without colour; the same names are in the templates' icons
@@ -123,21 +123,6 @@ def starts(entry: ScheduleEntry) -> str:
     return f"{spec.get('pipeline')} {spec['subject']}" if spec.get("subject") else f"stalest of {spec.get('pipeline')}"
 
 
-def audit_detail(entry: AuditEntry) -> str:
-    told = {**entry.detail, **entry.done}
-    said = {name: value for name, value in told.items() if name not in ("choice", "upto") and value not in (None, [], 0)}
-    return ", ".join(f"{name} {_told(value)}" for name, value in said.items())
-
-
-def _told(value: Any) -> str:
-    """As somebody would write it: `county=west, tier=gold`, `86400`."""
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={_told(inner)}" for name, inner in value.items())
-    if isinstance(value, list):
-        return ", ".join(_told(inner) for inner in value)
-    return number(value) if isinstance(value, float) else "none" if value is None else str(value)
-
-
 def circuit(limit: LimitState) -> str:
     """What is said below the state of a circuit."""
     if limit.circuit == "open" and limit.open_until is not None:
@@ -203,7 +188,7 @@ FILTERS: dict[str, Any] = {
     "setting": setting,
     "set_to": set_to,
     "starts": starts,
-    "audit_detail": audit_detail,
+    "audit_detail": wording.audited,
     "circuit": circuit,
     "silent": silent,
     "number": number,

@@ -45,7 +45,7 @@ def demo(folder: str, tiny: bool, serve: bool | None, called: str) -> None:
     except KeyboardInterrupt:
         show.stopped(to, again)
         raise
-    if (sys.stdin.isatty() and sys.stdout.isatty()) if serve is None else serve:
+    if clicking.somebody_is_there() if serve is None else serve:
         clicking.serve(truth.folder, to)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -20,13 +21,23 @@ if TYPE_CHECKING:
 _PORT: Final = 9181  # that of `clerk dashboard`; another, if somebody has it
 
 
+def somebody_is_there() -> bool:
+    """At a terminal that this process may read: one in the background would be stopped if it did."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:  # it is nobody's terminal, so nobody is stopped
+        return True
+
+
 def serve(documents: Path, to: Console) -> None:
     """Until Enter or Ctrl-C. Another demonstration may be asked for in the same folder meanwhile, and is seen."""
     from clerk import app, config
     from clerk.demo import passing
     from clerk.demo.server import serving
 
-    keys = sys.stdin.isatty()
+    keys = somebody_is_there()
     with app.open_mill(config.load()) as mill, serving(documents, passing.former_port(mill)), passing.working(mill):
         try:
             with _dashboard(mill) as address, contextlib.suppress(KeyboardInterrupt):

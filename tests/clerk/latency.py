@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from clerk.config import Config
-from clerk.fetchers.downloading import download_all
+from clerk.fetchers.downloading import Outcome, download_batches
 from clerk.fetchers.http import Client
 from clerk.fetchers.http_index import HttpIndex
 from clerk.fetchers.turns import Turns
@@ -69,6 +70,13 @@ def fill(folder: Path, documents: int) -> Path:
         day = _FIRST + datetime.timedelta(days=number)
         (folder / f"minutes-{day}.pdf").write_bytes(b"%PDF-1.4 of " + str(day).encode() + b"x" * 20_000)
     return folder
+
+
+def download_all(*given: Any, **options: Any) -> Iterator[Outcome]:
+    """Each outcome by itself."""
+    with contextlib.closing(download_batches(*given, **options)) as batches:
+        for batch in batches:
+            yield from batch
 
 
 def downloaded(base: str, folder: Path, documents: int, slots: int) -> float:

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from clerk import names, storage
 from clerk.config import Config
 from clerk.errors import Critical, Transient, Unreadable
-from clerk.fetchers.downloading import download_all
 from clerk.fetchers.http import Client, Timeouts
 from clerk.fetchers.http_index import HttpIndex
 from clerk.fetchers.selection import choose
@@ -29,6 +28,7 @@ from clerk.fetchers.store import Identities, incoming, keep, receive
 from clerk.fetchers.turns import Stopped, Turns
 from clerk.parts import Fetched, Found, Known, Wanted
 from clerk.storage import Document, SiteFiles
+from tests.clerk.latency import download_all, downloaded, fill, serving
 from tests.clerk.web import PDF, Handler, Web, answer, raw
 
 SHA = hashlib.sha256(PDF).hexdigest()
@@ -391,8 +391,6 @@ def test_a_second_pass_asks_only_whether_something_changed(tmp_path: Path) -> No
 @pytest.mark.timing
 def test_twenty_slots_are_fifteen_times_as_fast_as_one(tmp_path: Path) -> None:
     """500 documents from a server that takes 100 ms for each answer, in a process of its own."""
-    from tests.clerk.latency import downloaded, fill, serving
-
     (tmp_path / "into").mkdir()
     with serving(fill(tmp_path / "documents", 500)) as base:
         one, many = downloaded(base, tmp_path / "into", 100, 1), downloaded(base, tmp_path / "into", 500, 20)

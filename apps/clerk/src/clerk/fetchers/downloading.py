@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -17,20 +16,6 @@ Outcome = Fetched | tuple[Found, Exception]
 PAUSES = (2.0, 10.0)  # seconds before the second and the third attempt, plus a little by chance
 
 
-def download_all(
-    fetcher: Fetcher,
-    founds: Iterable[Found],
-    known: Callable[[Found], Known | None],
-    into: Path,
-    slots: int,
-    pauses: Sequence[float] = PAUSES,
-) -> Iterator[Outcome]:
-    """What came of each, as it comes. A failure is one document's, except `Critical`, which ends all."""
-    with contextlib.closing(download_batches(fetcher, founds, known, into, slots, pauses)) as batches:
-        for batch in batches:
-            yield from batch
-
-
 def download_batches(
     fetcher: Fetcher,
     founds: Iterable[Found],
@@ -39,10 +24,10 @@ def download_batches(
     slots: int,
     pauses: Sequence[float] = PAUSES,
 ) -> Generator[list[Outcome], None, None]:
-    """The same, with what came at the same time, or while the last ones were dealt with, in one list.
+    """What came of each, as it comes; what came at the same time, or while the last ones were dealt with, in one list.
 
-    `founds` and `known` are only used by the thread that iterates. If it stops early, what is on its way is not waited
-    for: close the client, and it ends.
+    A failure is one document's, except `Critical`, which ends all. `founds` and `known` are only used by the thread that
+    iterates. If it stops early, what is on its way is not waited for: close the client, and it ends.
     """
     stop = threading.Event()
     pool = ThreadPoolExecutor(slots, thread_name_prefix="fetch")

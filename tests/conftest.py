@@ -224,7 +224,7 @@ def swept_database(pg_server_url: str, pg_template: str, test_run: TestRun) -> I
     def make() -> str:
         return servers.create_database(pg_server_url, template=pg_template, prefix=test_run.database_prefix)
 
-    tables = [table.name for table in reversed(metadata.sorted_tables) if table.name != "gm_ledger"]
+    tables = [table.name for table in metadata.sorted_tables if table.name != "gm_ledger"]
     swept = servers.SweptDatabase(make, tables)
     yield swept
     swept.drop()

@@ -154,6 +154,7 @@ SELECT md5(concat(
         WHERE setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())),
     (SELECT string_agg(l::text, ',') FROM gm_ledger l)))
 """
+_SEQUENCES = "SELECT sequencename, last_value FROM pg_sequences WHERE schemaname = 'public' AND last_value IS NOT NULL"
 _RESTART = (
     "SELECT setval(oid::regclass, 1, false) FROM pg_class WHERE relkind = 'S' AND relnamespace = 'public'::regnamespace"
 )
@@ -164,8 +165,10 @@ class SweptDatabase:
     processor. One whose shape a test has changed is thrown away."""
 
     def __init__(self, make: Callable[[], str], tables: Sequence[str]) -> None:
+        """The tables in an order in which they can be filled."""
         self._make = make
-        self._empty = ";".join(f"DELETE FROM {table}" for table in tables)
+        self._tables = tables
+        self._empty = ";".join(f"DELETE FROM {table}" for table in reversed(tables))
         self._url = ""
         self._shape: Any = None
 
@@ -185,9 +188,33 @@ class SweptDatabase:
                 cursor = broom.execute(statement)
             return cursor.fetchone()
 
+    def rows(self) -> Rows:
+        """What is in it now, for when it has been emptied."""
+        return Rows(self._url, self._tables)
+
     def drop(self) -> None:
         if self._url:
             drop_database(self._url)
+
+
+class Rows:
+    """All rows of some tables of a PostgreSQL database, and where its sequences are."""
+
+    def __init__(self, url: str, tables: Sequence[str]) -> None:
+        self._tables: dict[str, bytes] = {}
+        with psycopg.connect(libpq_url(url)) as connection, connection.cursor() as cursor:
+            for table in tables:
+                with cursor.copy(f"COPY {table} TO STDOUT") as copy:
+                    self._tables[table] = b"".join(copy)
+            self._sequences = cursor.execute(_SEQUENCES).fetchall()
+
+    def put_into(self, url: str) -> None:
+        """Into the same tables, which are empty."""
+        with psycopg.connect(libpq_url(url)) as connection, connection.cursor() as cursor:
+            for table, rows in self._tables.items():
+                with cursor.copy(f"COPY {table} FROM STDIN") as copy:
+                    copy.write(rows)
+            cursor.executemany("SELECT setval(%s::regclass, %s)", self._sequences)
 
 
 @contextlib.contextmanager

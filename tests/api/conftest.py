@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import httpx
 import pytest
 
 from gristmill import Mill
+from tests import servers
 from tests.api.server import At, Served, serving, serving_here
 from tests.cli import letters
 from tests.cli.conftest import Cli
@@ -32,10 +34,38 @@ def mill_of(url: str) -> Mill:
     return Mill.open(url, letters.letters, letters.held, letters.greet, letters.anything, letters.hold)
 
 
-@pytest.fixture
-def filled_url(database_url: str, tmp_path: Path) -> str:
-    fill(database_url, tmp_path / "texts")
-    return database_url
+@pytest.fixture(scope="session")
+def filled_sqlite(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Path:
+    """A filled database in a file. Filling starts a worker's processes, so it is done once, and then copied."""
+    folder = tmp_path_factory.mktemp("filled")
+    shutil.copy(sqlite_template, folder / "filled.db")
+    fill(f"sqlite:///{folder}/filled.db", folder / "texts")
+    assert not (folder / "filled.db-wal").exists(), "the file alone is not all of it"
+    return folder / "filled.db"
+
+
+@pytest.fixture(scope="session")
+def filled_pg_rows(tmp_path_factory: pytest.TempPathFactory, swept_database: servers.SweptDatabase) -> servers.Rows:
+    """The same for PostgreSQL: the rows of a filled database, for an empty one."""
+    url = swept_database.fresh()
+    fill(url, tmp_path_factory.mktemp("filled") / "texts")
+    return swept_database.rows()
+
+
+def filled(request: pytest.FixtureRequest, folder: Path) -> str:
+    """The URL of a filled database of the kind that is asked for; in this folder, if it is a file."""
+    if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("filled_sqlite"), folder / "test.db")
+        return f"sqlite:///{folder}/test.db"
+    rows: servers.Rows = request.getfixturevalue("filled_pg_rows")
+    url: str = request.getfixturevalue("swept_database").fresh()
+    rows.put_into(url)
+    return url
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
+def filled_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return filled(request, tmp_path)
 
 
 @pytest.fixture
@@ -58,13 +88,10 @@ def mill(filled_url: str) -> Iterator[Mill]:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Iterator[Served]:
+def shared(tmp_path_factory: pytest.TempPathFactory, filled_sqlite: Path) -> Iterator[Served]:
     """One for a module of tests that only look, or are refused."""
-    folder = tmp_path_factory.mktemp("shared")
-    (folder / "test.db").write_bytes(sqlite_template.read_bytes())
-    url = f"sqlite:///{folder}/test.db"
-    fill(url, folder / "texts")
-    with serving(url) as server:
+    path = shutil.copy(filled_sqlite, tmp_path_factory.mktemp("shared") / "test.db")
+    with serving(f"sqlite:///{path}") as server:
         yield server
 
 

@@ -6,13 +6,12 @@ The routes are read from the application's OpenAPI document, so that a new one i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gristmill.api.guard import LIMIT
-from tests.api.conftest import fill, mill_of
+from tests.api.conftest import filled, mill_of
 from tests.api.routes import body_of
 from tests.api.server import serving
 from tests.api.wrong import World
@@ -20,14 +19,7 @@ from tests.api.wrong import World
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("world")
-    if request.param == "sqlite":
-        template: Path = request.getfixturevalue("sqlite_template")
-        (folder / "test.db").write_bytes(template.read_bytes())
-        url = f"sqlite:///{folder}/test.db"
-    else:
-        url = request.getfixturevalue("swept_database").fresh()
-    fill(url, folder / "texts")
+    url = filled(request, tmp_path_factory.mktemp("world"))
     with mill_of(url) as mill:
         tokens = {role: mill.create_token(role, role).text for role in ("viewer", "operator", "admin")}
         with serving(url) as server, World(server.address, tokens, mill) as world:

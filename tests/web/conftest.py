@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
 
 from gristmill import Mill
 from tests import chromium
@@ -19,7 +20,7 @@ from tests.web.filling import fill, mill_of
 APP = Path(__file__).parent / "town.py"
 PATIENCE = 30_000  # milliseconds: a machine may be busy, and nothing here asserts how long something takes
 expect.set_options(timeout=PATIENCE)
-WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 400, "height": 800}
+WIDE, NARROW = ViewportSize(width=1280, height=900), ViewportSize(width=400, height=800)
 
 
 class Dashboard:
@@ -36,7 +37,7 @@ def dashboard_of(url: str, *options: str) -> Iterator[Dashboard]:
         yield Dashboard(served, mill)
 
 
-@pytest.fixture(scope="module")  # no longer: while it is there, no other test in this process can run an event loop
+@pytest.fixture(scope="package")  # no longer: while it is there, no other test in this process can run an event loop
 def browser() -> Iterator[Browser]:
     path = chromium.find()
     if path is None:
@@ -54,12 +55,20 @@ def ledger(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> s
     return f"sqlite:///{folder}/test.db"
 
 
-@pytest.fixture(scope="module")
-def dashboard(ledger: str) -> Iterator[Dashboard]:
-    """One for a module of tests; each acts on what it makes itself."""
-    with mill_of(ledger) as mill:
+@pytest.fixture(scope="package")
+def filled(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Path:
+    """A database with something of everything in it. Workers fill it, so that is done once, and then copied."""
+    path = Path(shutil.copy(sqlite_template, tmp_path_factory.mktemp("filled") / "filled.db"))
+    with mill_of(f"sqlite:///{path}") as mill:
         fill(mill)
-    with dashboard_of(ledger) as served:
+    return path
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory, filled: Path) -> Iterator[Dashboard]:
+    """One for a module of tests; each acts on what it makes itself."""
+    path = shutil.copy(filled, tmp_path_factory.mktemp("dashboard") / "test.db")
+    with dashboard_of(f"sqlite:///{path}") as served:
         yield served
 
 

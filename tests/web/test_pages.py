@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
-from tests.web.conftest import NARROW, Dashboard, dashboard_of
+from tests.web.conftest import NARROW, WIDE, Dashboard, dashboard_of
 from tests.web.filling import HOSTILE, mill_of
 
 AXE = (Path(__file__).parent / "vendored" / "axe.min.js").read_text()
@@ -62,11 +62,11 @@ def faults(page: Page) -> list[str]:
 
 
 @pytest.mark.parametrize(("path", "title"), PAGES.items())
-def test_a_page_opens_fits_and_has_no_serious_fault(
-    dashboard: Dashboard, opened: Callable[..., Page], path: str, title: str
-) -> None:
-    for options in ({}, {"viewport": NARROW, "color_scheme": "dark"}):
-        page = opened(dashboard.address, **options)
+def test_a_page_opens_fits_and_has_no_serious_fault(dashboard: Dashboard, page: Page, path: str, title: str) -> None:
+    looks: tuple[tuple[ViewportSize, Literal["light", "dark"]], ...] = ((WIDE, "light"), (NARROW, "dark"))
+    for size, colours in looks:
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=colours)
         answer = page.goto(address(dashboard, path))
         assert answer is not None
         assert answer.status == 200

@@ -45,8 +45,8 @@ def _items(play: Play, how: str) -> int:
 
 def _start(play: Play, pipeline: str, how: str, share: int) -> int:
     items = _items(play, how)
-    bad = play.dice.sample(range(items), items * share // 100)
-    given = {"folder": str(play.folder), "items": items, "how": how, "bad": bad}
+    bad, first = items * share // 100, play.dice.randrange(items)
+    given = {"folder": str(play.folder), "items": items, "how": how, "bad": bad, "first": first}
     return play.acknowledge("run", play.mill.start(pipeline, f"{how}-{share}", args=given).id)
 
 

@@ -25,6 +25,17 @@ from tests.apps.barriers import mark, wait_for, wait_for_async
 QUICK = Retries(0, delays=[0.01])  # crashes are still tried again: twice
 
 
+@task
+def short(ctx: Context, folder: Path, n: int) -> None:
+    mark(folder / "short", str(n))
+
+
+@task(retries=Retries(0, crashes=0))
+def short_or_deadly(ctx: Context, deadly: bool = False) -> None:
+    if deadly:
+        os._exit(3)
+
+
 # ---- those that do not end
 
 

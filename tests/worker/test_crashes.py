@@ -53,6 +53,16 @@ def test_a_poison_job_is_parked_after_three_runs(nasty: Mill, task: str) -> None
     assert [(kept.outcome, kept.error_class) for kept in nasty.attempts(job.id)] == [("crash", "crash")] * 3
 
 
+def test_what_has_ended_does_not_run_again_when_a_job_of_another_task_ends_their_process(nasty: Mill, folder: Path) -> None:
+    """Short jobs are given to a child many at once, and what it says of them is sent together."""
+    nasty.enqueue_many("short_or_deadly", [{}] * 300)
+    for n in range(15):
+        nasty.enqueue_many("short", [{"folder": folder, "n": 4 * n + i} for i in range(4)])
+        nasty.enqueue("short_or_deadly", args={"deadly": True})
+    drain(nasty, slots=1)
+    assert sorted(map(int, lines(folder / "short"))) == list(range(60)), "each once"
+
+
 @pytest.mark.parametrize("length", [4, 2**32 - 1])
 def test_a_job_that_garbles_what_its_process_says_is_a_crash(nasty: Mill, length: int) -> None:
     job = ended_among_others(nasty, "write_to_every_descriptor", length=length)

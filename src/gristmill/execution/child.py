@@ -257,8 +257,11 @@ def _drained(inbox: deque[Given]) -> list[Given]:
 
 
 def work(child: Child) -> None:
-    """Runs jobs until told to stop. Finished ones are reported in batches while more are waiting."""
-    since = time.monotonic()
+    """Runs jobs until told to stop. Finished ones are reported in batches while more of their task are waiting.
+
+    Before a job of another task they are reported at once: should it end this process, they do not run again for it.
+    """
+    since, task = time.monotonic(), ""
     while True:
         try:
             given = child.inbox.popleft()
@@ -269,6 +272,9 @@ def work(child: Child) -> None:
                 return
             since = time.monotonic()
             continue
+        if given[0].task != task:
+            child.report()
+            task = given[0].task
         child.done.append(_run(child, given))
         if len(child.done) >= _FLUSH_AT or time.monotonic() - since > _FLUSH_EVERY:
             child.report()

@@ -48,7 +48,7 @@ def total(ctx: Context, folder: str) -> dict[str, int]:
     return {"completed": counts.completed, "failed": counts.failed}
 
 
-for pipeline, need in ((tolerant, {"need": 0}), (usual, {})):
+for pipeline, need in ((tolerant, 0), (usual, None)):
     found = pipeline.stage(find)
-    done = pipeline.stage(after=found, each=True, timeout=LIMIT, retries=ONCE, **need)(item)
+    done = pipeline.stage(after=found, each=True, timeout=LIMIT, retries=ONCE, need=need)(item)
     pipeline.stage(after=done)(total)

@@ -69,8 +69,8 @@ def _by_other_sites(world: World, tokens: dict[str, str]) -> Iterator[httpx.Resp
 
 def _signed_in(world: World, page: Page, token: str, headers: dict[str, str], form: str = "known") -> httpx.Response:
     cookies = {"Cookie": f"{COOKIE}={token}; {TOKEN}=known"}
-    content = {"data": {"token": form}} if page.method == "POST" else {}
-    return world.clients["nobody"].request(page.method, filled(page), headers={**cookies, **headers}, **content)
+    data = {"token": form} if page.method == "POST" else None
+    return world.clients["nobody"].request(page.method, filled(page), headers={**cookies, **headers}, data=data)
 
 
 def _closed() -> list[Page]:

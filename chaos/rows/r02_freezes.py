@@ -89,7 +89,7 @@ def _late_ends(play: Play) -> int:
     """How many attempts came to their end when the job was already another's. Only a frozen process may do that."""
     frozen = {pid for pid, supervisor, _ in noted(play.folder, "frozen") if not supervisor}
     began = {(job, attempt): at for job, attempt, _, _, at in noted(play.folder, "began")}
-    last = dict(map(tuple, oracle.rows(play.mill, "SELECT id, attempt FROM gm_job")))  # type: ignore[arg-type]
+    last = dict(oracle.rows(play.mill, "SELECT id, attempt FROM gm_job"))
     late = 0
     for job, attempt, pid, _, at in noted(play.folder, "ended"):
         late += attempt < last[job]

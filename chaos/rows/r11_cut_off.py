@@ -45,7 +45,7 @@ def play(play: Play) -> str:
     play.apps = ("chaos.apps", "chaos.ticking_app")
     oracle.watch(play.mill)
     lease, away, over = (30.0, 120.0, 60.0) if play.full else (2.0, 6.0, 1.0)
-    settings = {"queues": (), "slots": play.pick(2, 1), "lease": lease}
+    settings: dict[str, Any] = {"queues": (), "slots": play.pick(2, 1), "lease": lease}
     hosts = [_host(play, settings) for _ in range(play.pick(4, 50))]
     play.crew(1, **settings)
     _all_at_work(play, hosts, lease, within=180)

@@ -115,7 +115,7 @@ def _fired(play: Play, schedules: int) -> int:
 def _lost(play: Play) -> dict[int, int]:
     """How many workers of each process were declared lost."""
     sql = f"SELECT pid, count(*) FROM gm_worker WHERE state = {WorkerState.LOST:d} GROUP BY pid"
-    return dict(map(tuple, oracle.rows(play.mill, sql)))  # type: ignore[arg-type]
+    return dict(oracle.rows(play.mill, sql))
 
 
 def _nobody_is_lost(play: Play) -> None:

@@ -201,7 +201,7 @@ def _lines(play: Play, count: int) -> Counter[int]:
             wrong.append(f"{words[:6]!r}: {type(error).__name__}: {error}")
             continue
         codes[code] += 1
-        wrong += _answered(words, code, errors.buffer.getvalue().decode("utf-8", "replace"))  # type: ignore[attr-defined]
+        wrong += _answered(words, code, errors.buffer.getvalue().decode("utf-8", "replace"))
     _refuse(wrong)
     return codes
 
@@ -220,7 +220,7 @@ def _processes(play: Play, count: int) -> Counter[int]:
     commands, codes, wrong = _commands(), Counter[int](), list[str]()
     for _ in range(count):
         words = [word.encode("utf-8", "surrogatepass") for word in _line(play.dice, *play.dice.choice(commands))]
-        line = [sys.executable, "-m", "gristmill", "--database", play.url, "-A", "chaos.odd", *words]
+        line: list[str | bytes] = [sys.executable, "-m", "gristmill", "--database", play.url, "-A", "chaos.odd", *words]
         done = subprocess.run(line, cwd=ROOT, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, env={**os.environ})
         codes[done.returncode] += 1
         wrong += _answered([str(word) for word in words], done.returncode, done.stderr.decode("utf-8", "replace"))

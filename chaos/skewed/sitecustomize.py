@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 _by = float(os.environ["CHAOS_SKEW"])
-_time, _time_ns, _datetime = time.time, time.time_ns, datetime.datetime
+_time, _time_ns = time.time, time.time_ns
+_datetime = datetime.datetime
 _delta = datetime.timedelta(seconds=_by)
 
 

@@ -12,7 +12,7 @@ import signal
 import time
 
 from chaos import oracle
-from chaos.play import LEASE, ROOT, SWEEP, Crew, Play, Violation, Worker
+from chaos.play import ROOT, SWEEP, Crew, Play, Violation, Worker
 from chaos.record import noted
 from gristmill import Schedule
 from gristmill.states import WorkerState
@@ -22,6 +22,7 @@ DATABASES = ("PostgreSQL",)
 HOUR = 3600.0
 SKEWS = (-HOUR, 0.0, HOUR)
 
+LEASE = 6.0  # a worker that a busy machine keeps from its heartbeat for so long is lost by right
 _NAME = "each-minute-{}"
 _STARTED = "SELECT schedule_id, fire_at, count(*) FROM gm_fire WHERE outcome = 'started' GROUP BY schedule_id, fire_at"
 _DOUBLE = f"{_STARTED} HAVING count(*) > 1"
@@ -35,7 +36,7 @@ def play(play: Play) -> str:
     play.apps = ("chaos.apps", "chaos.ticking_app")
     oracle.watch(play.mill)
     each, schedules = play.pick(1, 3), play.pick(50, 1000)
-    crews = {skew: play.crew(each, environment=_wrong_by(play, skew), queues=()) for skew in SKEWS}
+    crews = {skew: play.crew(each, environment=_wrong_by(play, skew), queues=(), lease=LEASE) for skew in SKEWS}
     for crew in crews.values():
         crew.ready()
     _schedule(play, schedules)
@@ -49,7 +50,7 @@ def play(play: Play) -> str:
     rescues = [_rescue_time(play, worker) for crew in crews.values() for worker in crew.workers]
     for n in range(schedules):
         play.mill.pause_schedule(_NAME.format(n))  # or jobs end while the record of ends is read
-    oracle.settle(play)
+    oracle.settle(play, pause=2 * LEASE + SWEEP)
     oracle.check(play)
     if jobs := oracle.overlapping(play):
         raise Violation(f"jobs {jobs[:5]}: an attempt was still at work when the next one had begun")

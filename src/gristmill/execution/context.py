@@ -448,7 +448,7 @@ def storable(text: str) -> str:
 
 def _number(value: Any) -> float | None:
     """What was given as a number, as JSON can carry it."""
-    if value is None or type(value) is int:
+    if value is None or (type(value) is int and value.bit_length() < 64):
         return value
     try:
         number = float(value)

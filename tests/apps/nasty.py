@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextlib
 import ctypes
 import decimal
+import gc
 import io
+import json
+import locale
 import mmap
 import os
 import re
@@ -479,6 +483,134 @@ def disable_logging(ctx: Context) -> None:
 @task
 def break_the_path(ctx: Context) -> None:
     sys.path.clear()
+
+
+@task
+def world(ctx: Context) -> dict[str, Any]:
+    """What a job finds."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return {
+        "umask": umask,
+        "environment": dict(os.environ),
+        "blocked": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))),
+        "terminate": str(signal.getsignal(signal.SIGTERM)).partition(" at ")[0],
+        "alarm": [str(signal.getsignal(signal.SIGALRM)), *signal.getitimer(signal.ITIMER_REAL)],
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "opened": open_files(),
+        "depth": sys.getrecursionlimit(),
+        "collects": gc.isenabled(),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "priority": os.getpriority(os.PRIO_PROCESS, 0),
+        "functions": [function.__module__ for function in (len, json.dumps, time.time, time.monotonic)],
+        "zone": time.tzname[0],
+        "path": sys.path,
+    }
+
+
+def open_files() -> int:
+    number = os.dup(0)
+    os.close(number)
+    return number
+
+
+@task
+def change_the_umask(ctx: Context) -> None:
+    os.umask(0o777)
+
+
+@task
+def change_the_environment(ctx: Context) -> None:
+    os.environ["PATH"], os.environ["TZ"], os.environ["FOR_ME_ALONE"] = "", "Asia/Tokyo", "1"
+    time.tzset()
+
+
+@task
+def set_up_once(ctx: Context, n: int) -> int:
+    os.environ["SET_UP"] = "1"
+    _kept_open.append(n)
+    time.sleep(0.01)  # so that each is told of on its own
+    return len(_kept_open)
+
+
+@task
+def block_signals(ctx: Context) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
+@task
+def leave_an_alarm_with_a_handler(ctx: Context) -> None:
+    def handle(*_: object) -> None:
+        raise RuntimeError("an alarm of a job that is long over")
+
+    signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+
+
+@task
+def lower_limits(ctx: Context) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+
+
+@task
+def leave_every_file_open(ctx: Context) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            _kept_open.append(os.open(os.devnull, os.O_RDONLY))
+
+
+@task
+def lower_the_recursion_limit(ctx: Context) -> None:
+    sys.setrecursionlimit(100)
+
+
+@task
+def disable_the_collector(ctx: Context) -> None:
+    gc.disable()
+
+
+@task
+def change_the_locale(ctx: Context) -> None:
+    locale.setlocale(locale.LC_ALL, "C")
+
+
+@task
+def be_nice(ctx: Context) -> None:
+    os.nice(1)
+
+
+@task
+def replace_functions(ctx: Context) -> None:
+    json.dumps = lambda *_, **__: "{}"
+    time.time = time.monotonic = lambda: 0.0
+
+
+@task(retries=Retries(0, crashes=0))
+def replace_a_builtin(ctx: Context) -> None:
+    builtins.len = lambda _: 0  # type: ignore[assignment]
+
+
+@task
+def cut_every_file(ctx: Context) -> None:
+    """Also the few bytes that its process shares with its supervisor."""
+    for descriptor in range(3, 100):
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+
+
+@task(retries=QUICK)
+def send_to_the_supervisor(ctx: Context, message: list[Any]) -> None:
+    """A message that is one, but says nonsense."""
+    body = json.dumps(message).encode()
+    for descriptor in range(3, 100):
+        with contextlib.suppress(OSError):
+            os.write(descriptor, len(body).to_bytes(4, "big") + body)
+    time.sleep(3600)
+
+
+@task
+def progress_of_many_digits(ctx: Context) -> None:
+    ctx.progress(1, 10**400)
 
 
 @task

@@ -225,6 +225,12 @@ def test_progress_that_is_not_json_harms_nobody(nasty: Mill) -> None:
     assert job.crashes == 0
 
 
+def test_progress_of_more_digits_than_json_has_is_an_error_of_the_job(nasty: Mill) -> None:
+    job = ended_among_others(nasty, "progress_of_many_digits")
+    assert (job.state, job.crashes) == ("failed", 0)
+    assert "progress is told in numbers" in str(job.error)
+
+
 def test_items_with_odd_names_are_kept_as_well_as_can_be(nasty: Mill) -> None:
     job = ended_among_others(nasty, "phase_of_odd_names")
     assert (job.state, job.crashes) == ("completed_with_errors", 0)
@@ -252,6 +258,61 @@ def test_items_with_odd_names_are_kept_as_well_as_can_be(nasty: Mill) -> None:
 def test_a_mess_harms_nobody_else(nasty: Mill, task: str) -> None:
     job = ended_among_others(nasty, task)
     assert (job.state, nasty.attempts(job.id)) == ("completed", [])
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "change_the_umask",
+        "change_the_environment",
+        "block_signals",
+        "change_signal_handlers",
+        "leave_an_alarm_with_a_handler",
+        "lower_limits",
+        "leave_every_file_open",
+        "lower_the_recursion_limit",
+        "disable_the_collector",
+        "change_the_locale",
+        "be_nice",
+        "replace_functions",
+        "break_the_path",
+        "cut_every_file",
+        "close_standard_descriptors",
+    ],
+)
+def test_the_next_job_finds_its_world_as_it_was(nasty: Mill, task: str) -> None:
+    before, job, after = (nasty.enqueue(name) for name in ("world", task, "world"))
+    drain(nasty, slots=1)
+    assert nasty.job(job.id).state == "completed"
+    assert nasty.job(after.id).result == nasty.job(before.id).result
+
+
+def test_jobs_of_one_task_may_set_up_their_process_once_for_all(nasty: Mill) -> None:
+    """Who loads something large, and by the way changes the environment, does not load it for each job."""
+    jobs = nasty.enqueue_many("set_up_once", [{"n": n} for n in range(5)])
+    drain(nasty, slots=1)
+    assert [nasty.job(number).result for number in jobs] == [1, 2, 3, 4, 5]
+
+
+def test_a_process_that_cannot_report_any_more_is_a_crash_of_the_job_that_broke_it(nasty: Mill) -> None:
+    job = ended_among_others(nasty, "replace_a_builtin")
+    assert (job.state, job.error_class, job.crashes) == ("failed", "crash", 1)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ["done", 5, [], 0.1],
+        ["done", [[1]], [], 0.1],
+        ["hello", 1, 1],
+        ["returned", 5],
+        ["x"],
+    ],
+    ids=str,
+)
+def test_a_job_that_says_nonsense_in_its_process_s_name_is_a_crash(nasty: Mill, message: list[object]) -> None:
+    job = ended_among_others(nasty, "send_to_the_supervisor", message=message)
+    assert (job.state, job.error_class, job.crashes) == ("failed", "crash", 3)
 
 
 @pytest.mark.parametrize("task", ["fail_with_descriptors_closed", "fail_with_stdout_replaced"])

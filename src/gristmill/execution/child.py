@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
-import fcntl
 import gc
 import logging
 import os
@@ -19,10 +18,10 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 from collections import deque
 from collections.abc import Mapping, Sequence
+from time import monotonic, sleep  # by name: a job that puts others in their place does not keep its process alive
 from typing import TYPE_CHECKING, Any
 
 from gristmill import traces
@@ -30,6 +29,7 @@ from gristmill.execution.call import call, call_async
 from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
 from gristmill.execution.frames import Unpacker, pack
+from gristmill.execution.home import LOG_LIMIT, Home
 from gristmill.execution.joblog import JobLog, keep_lines, log_as_json
 from gristmill.execution.load import load_for_child
 from gristmill.execution.parts import stage_row
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from gristmill.execution.locking import Locks
     from gristmill.ledger.store import Ledger
 
-LOG_LIMIT = 16 * 1024  # bytes of captured output kept with a failed attempt
 _FLUSH_EVERY = 0.005  # seconds that a finished job may wait for company before it is reported
 _FLUSH_AT = 200
+_PATIENCE = 5.0  # seconds for the supervisor to let this process go; without jobs, it may go anyway
 LEASE_OVER = 75  # the exit code of a child whose supervisor let its lease run out
 LOCK_LOST = 76  # and of one that ended a job which relied on a lock that it had lost
 
@@ -73,7 +73,7 @@ class Child:
         self.contexts: dict[int, Context] = {}
         self.emitters: dict[int, Emitter] = {}
         self.cancelled: set[tuple[int, int]] = set()  # jobs and attempts: it may come too late, for one that has ended
-        self.home = _Home()
+        self.home = Home()
         self.done: list[Plain | Ended] = []
         self._reporting = threading.Lock()
         self._sending = threading.Lock()
@@ -92,7 +92,7 @@ class Child:
             done = self.done[:]  # the other thread may append meanwhile
             if not done:
                 return
-            at = time.monotonic()
+            at = monotonic()
             rows = [(d[0], d[1], d[2], int((at - d[3]) * 1e6) + 1) for d in done if len(d) == 4]
             others = [d for d in done if len(d) == 2] if len(rows) < len(done) else []
             reports = [tuple(report._replace(ran=int((at - started) * 1e6) + 1)) for report, started in others]
@@ -127,7 +127,7 @@ class Child:
         report, started = failed(ctx, error, self.home.captured)
         with contextlib.suppress(OSError):
             self.report()
-            seconds = time.monotonic() - started
+            seconds = monotonic() - started
             self.send("done", [], [tuple(report._replace(ran=int(seconds * 1e6) + 1))], seconds)
         os._exit(LOCK_LOST)
 
@@ -188,8 +188,8 @@ class Child:
 
 def watch_lease(status: Status) -> None:
     """Ends this process when its lease is over: whatever runs here is someone else's then. Waits for nothing else."""
-    while (left := status.deadline() - time.monotonic()) > 0:
-        time.sleep(min(left, 1.0))
+    while (left := status.deadline() - monotonic()) > 0:
+        sleep(min(left, 1.0))
     os._exit(LEASE_OVER)
 
 
@@ -259,26 +259,47 @@ def _drained(inbox: deque[Given]) -> list[Given]:
 def work(child: Child) -> None:
     """Runs jobs until told to stop. Finished ones are reported in batches while more of their task are waiting.
 
-    Before a job of another task they are reported at once: should it end this process, they do not run again for it.
+    Before a job of another task they are reported at once: should it end this process, they do not run again for it. Where
+    a job has changed this process for those after it, they get another one.
     """
-    since, task = time.monotonic(), ""
+    since, task = monotonic(), ""
     while True:
         try:
             given = child.inbox.popleft()
         except IndexError:
             child.report()
+            if what := child.home.changed():
+                _leave(child, task, what)
+                return
             child.status.end()  # not before: a process that dies while it reports must be noticed as one that crashed
             if not child.arrived.get() and not child.inbox:
                 return
-            since = time.monotonic()
+            since = monotonic()
             continue
         if given[0].task != task:
             child.report()
+            if what := child.home.changed() or child.home.changed_for_others():
+                child.inbox.appendleft(given)
+                _leave(child, task, what)
+                return
             task = given[0].task
         child.done.append(_run(child, given))
-        if len(child.done) >= _FLUSH_AT or time.monotonic() - since > _FLUSH_EVERY:
+        if len(child.done) >= _FLUSH_AT or monotonic() - since > _FLUSH_EVERY:
             child.report()
-            since = time.monotonic()
+            if what := child.home.changed():
+                _leave(child, task, what)
+                return
+            since = monotonic()
+
+
+def _leave(child: Child, task: str, what: str) -> None:
+    """Gives back what is not begun, and ends this process. What was changed may keep its last report from arriving: then
+    that job is to blame, so it stays the current one."""
+    child.send("changed", task, what)
+    with contextlib.suppress(queue.Empty):
+        while child.arrived.get(timeout=_PATIENCE):
+            pass
+    child.send("returned", [row[1] for _, row in _drained(child.inbox)])
 
 
 def _run(child: Child, given: Given) -> Plain | Ended:
@@ -300,69 +321,6 @@ def _run(child: Child, given: Given) -> Plain | Ended:
             _limit_memory(child.memory_mib)
         child.forget(row[1])
         child.home.restore()
-
-
-# ---- what a job leaves behind
-
-
-class _Home:
-    """What a job may have changed and the next one must find as it was: its output, its folder, its process.
-
-    stdout and stderr are one file, emptied between jobs. A private descriptor of it outlives whatever a job does to 1 and 2.
-    """
-
-    def __init__(self) -> None:
-        self.forked = False
-        os.register_at_fork(after_in_child=self._set_forked)
-        self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 100)
-        self.folder = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
-        self.stdout: Any
-        self.stderr: Any
-        self.stdout, self.stderr = sys.stdout, sys.stderr
-        self.stdout.reconfigure(line_buffering=True)  # what was printed before a kill must not be lost with a buffer
-
-    def _set_forked(self) -> None:
-        self.forked = True
-
-    def captured(self) -> str | None:
-        """The end of what the job printed."""
-        for stream in (self.stdout, self.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
-        size = os.lseek(self.output, 0, os.SEEK_END)
-        data = os.pread(self.output, LOG_LIMIT, max(0, size - LOG_LIMIT))
-        return clean(data.decode("utf-8", "replace"), LOG_LIMIT) or None
-
-    def restore(self) -> None:
-        """Called after every job, so it looks at as little as it can."""
-        if self.forked:
-            os._exit(0)  # it came back from the job's function
-        os.fchdir(self.folder)
-        if sys.stdout is not self.stdout or sys.stderr is not self.stderr:
-            sys.stdout, sys.stderr = self.stdout, self.stderr
-        try:
-            self.stdout.flush()
-            if os.lseek(1, 0, os.SEEK_END):
-                self._empty()
-        except (OSError, ValueError):
-            self._reopen()
-
-    def _empty(self) -> None:
-        if os.path.sameopenfile(1, self.output):
-            os.ftruncate(self.output, 0)
-        else:
-            self._reopen()  # 1 is a file of the job's: not ours to touch
-
-    def _reopen(self) -> None:
-        """New streams on the private descriptor; 1 and 2 too, where the job left them closed."""
-        for number in (1, 2):
-            with contextlib.suppress(OSError):
-                os.fstat(number)
-                continue
-            os.dup2(self.output, number)
-        os.ftruncate(self.output, 0)
-        self.stdout = sys.stdout = open(self.output, "w", buffering=1, closefd=False)  # noqa: SIM115
-        self.stderr = sys.stderr = open(self.output, "w", buffering=1, closefd=False)  # noqa: SIM115
 
 
 # ---- async functions, many at once
@@ -407,7 +365,7 @@ async def work_async(child: Child) -> None:
 async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop) -> Plain | Ended:
     import asyncio
 
-    ctx = child.context(given, time.monotonic())
+    ctx = child.context(given, monotonic())
     lines = keep_lines(ctx)
     try:
         this = asyncio.current_task()

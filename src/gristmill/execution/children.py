@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from gristmill.execution.child import LOG_LIMIT
 from gristmill.execution.frames import Unpacker, pack
+from gristmill.execution.home import LOG_LIMIT
 from gristmill.execution.known import end_of
 from gristmill.execution.run import clean
 from gristmill.execution.status import Status, make_file

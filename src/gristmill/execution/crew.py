@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +25,8 @@ from gristmill.ledger.finish import Outcome, Verdict
 from gristmill.ledger.moment import Ended
 from gristmill.settings import WorkerSettings
 from gristmill.traces import on, traced
+
+log = logging.getLogger("gristmill.worker")
 
 _ASYNC_GRACE = 2.0  # seconds that a cancelled coroutine gets before its whole process is killed
 _MEMORY_EVERY = 0.25
@@ -52,6 +55,7 @@ class Crew:
         self._claim_left: dict[int, int] = {}
         self._refused: dict[int, Refusal] = {}
         self._timed_out: set[int] = set()
+        self._told_changes: set[tuple[str, str]] = set()
         self._memory_at = 0.0
 
     # ---- what they hold
@@ -214,35 +218,52 @@ class Crew:
 
     def hear(self, child: Child) -> None:
         for message in child.messages():
-            match message:
-                case ["done", rows, others, seconds]:
-                    if rows:
-                        self._hear_completed(child, rows)
-                    self._hear_others(child, others)
-                    self._learn(child, len(rows) + len(others), seconds)
-                case ["emit", job, attempt, number, items]:
-                    self._hear_items(child, job, attempt, number, items)
-                case ["progress", job, attempt, state]:
-                    self.progress[job, attempt] = orjson.dumps(state).decode()
-                case ["lock", job, attempt, since, waited]:
-                    child.hear_lock(job, attempt, since, waited)
-                case ["returned", jobs]:
-                    self._hear_returned(child, jobs)
-                case ["hello", tasks, has_async]:
-                    child.ready = True
-                    self.tasks, self.room.has_async = set(tasks), has_async
-                    now = time.monotonic()  # their time did not count while the process was starting
-                    child.held = {job: (held[0], held[1], now) for job, held in child.held.items()}
-                case ["broken", text]:
-                    self.broken = text
-                case ["gone"]:
-                    self._bury(child)
-                case _:
-                    current = child.current()
-                    culprit = current[0] if current else None if child.is_async else next(iter(child.held), None)
-                    self._doom(child, culprit, Verdict.CRASH, "what its process said made no sense")
-                    self._bury(child)
-                    return
+            if message == ["gone"]:
+                self._bury(child)
+                return
+            try:
+                self._understand(child, message)
+            except Exception as error:  # a job can write to its process's socket: whatever that says, this worker lives
+                current = child.current()
+                culprit = current[0] if current else None if child.is_async else next(iter(child.held), None)
+                what = f"what its process said made no sense ({type(error).__name__})"
+                self._doom(child, culprit, Verdict.CRASH, what)
+                self._bury(child)
+                return
+
+    def _understand(self, child: Child, message: list[Any]) -> None:
+        match message:
+            case ["done", rows, others, seconds]:
+                if rows:
+                    self._hear_completed(child, rows)
+                self._hear_others(child, others)
+                self._learn(child, len(rows) + len(others), seconds)
+            case ["emit", job, attempt, number, items]:
+                self._hear_items(child, job, attempt, number, items)
+            case ["progress", job, attempt, state]:
+                self.progress[job, attempt] = orjson.dumps(state).decode()
+            case ["lock", job, attempt, since, waited]:
+                child.hear_lock(job, attempt, since, waited)
+            case ["returned", jobs]:
+                self._hear_returned(child, jobs)
+            case ["hello", tasks, has_async]:
+                child.ready = True
+                self.tasks, self.room.has_async = set(tasks), has_async
+                now = time.monotonic()  # their time did not count while the process was starting
+                child.held = {job: (held[0], held[1], now) for job, held in child.held.items()}
+            case ["broken", text]:
+                self.broken = text
+            case ["changed", task, what]:
+                self._hear_changed(child, task, what)
+            case _:
+                raise ValueError("no such message")
+
+    def _hear_changed(self, child: Child, task: str, what: str) -> None:
+        """A job has changed its process for those after it: they get another one."""
+        if (task, what) not in self._told_changes:
+            self._told_changes.add((task, what))
+            log.warning("a job of %s changed its process (%s): it is replaced, after each that does so", task, what)
+        self._retire(child)
 
     def _hear_completed(self, child: Child, rows: list[list[Any]]) -> None:
         """Plain completions go to the ledger as they came."""

@@ -1,6 +1,7 @@
 """Messages between a supervisor and its children: a length, then a JSON list whose first element names the message.
 
-To the child: setup, jobs, recall, cancel, ack, stop. From the child: hello, broken, done, emit, progress, returned, lock.
+To the child: setup, jobs, recall, cancel, ack, stop. From the child: hello, broken, done, emit, progress, returned,
+lock, changed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,138 @@
+"""What a job may have changed in its process, and the next one must find as it was."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import fcntl
+import gc
+import json
+import locale
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from gristmill.execution.run import clean
+
+LOG_LIMIT = 16 * 1024  # bytes of captured output kept with a failed attempt
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGCHLD", "SIGPIPE", "SIGUSR1", "SIGUSR2")
+_LIMITS = ("RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_CPU", "RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_NPROC")
+_SHARED = [(module, list(vars(module))) for module in (builtins, json, time)]  # in which some put functions of their own
+
+
+class Home:
+    """Its output, its folder and its umask are put back after every job. For what is changed besides, see `changed`.
+
+    stdout and stderr are one file, emptied between jobs. A private descriptor of it outlives whatever a job does to 1 and 2.
+    """
+
+    def __init__(self) -> None:
+        self.forked = False
+        os.register_at_fork(after_in_child=self._set_forked)
+        self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 100)
+        self.folder = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
+        self.umask = os.umask(0o077)
+        os.umask(self.umask)
+        self.stdout: Any
+        self.stderr: Any
+        self.stdout, self.stderr = sys.stdout, sys.stderr
+        self.stdout.reconfigure(line_buffering=True)  # what was printed before a kill must not be lost with a buffer
+        self._process, self._rest = _process(), _rest()
+
+    def _set_forked(self) -> None:
+        self.forked = True
+
+    def captured(self) -> str | None:
+        """The end of what the job printed."""
+        for stream in (self.stdout, self.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        size = os.lseek(self.output, 0, os.SEEK_END)
+        data = os.pread(self.output, LOG_LIMIT, max(0, size - LOG_LIMIT))
+        return clean(data.decode("utf-8", "replace"), LOG_LIMIT) or None
+
+    def restore(self) -> None:
+        """Called after every job, so it looks at as little as it can."""
+        if self.forked:
+            os._exit(0)  # it came back from the job's function
+        os.fchdir(self.folder)
+        os.umask(self.umask)
+        if sys.stdout is not self.stdout or sys.stderr is not self.stderr:
+            sys.stdout, sys.stderr = self.stdout, self.stderr
+        try:
+            self.stdout.flush()
+            if os.lseek(1, 0, os.SEEK_END):
+                self._empty()
+        except (OSError, ValueError):
+            self._reopen()
+
+    def changed(self) -> str | None:
+        """What no job does for its own good and harms every other one, in words: asked some hundred times a second."""
+        return _difference(self._process, _process())
+
+    def changed_for_others(self) -> str | None:
+        """What jobs of one task may rely on among themselves, since the first of them set it up for all."""
+        return _difference(self._rest, _rest())
+
+    def _empty(self) -> None:
+        if os.path.sameopenfile(1, self.output):
+            os.ftruncate(self.output, 0)
+        else:
+            self._reopen()  # 1 is a file of the job's: not ours to touch
+
+    def _reopen(self) -> None:
+        """New streams on the private descriptor; 1 and 2 too, where the job left them closed."""
+        for number in (1, 2):
+            with contextlib.suppress(OSError):
+                os.fstat(number)
+                continue
+            os.dup2(self.output, number)
+        os.ftruncate(self.output, 0)
+        self.stdout = sys.stdout = open(self.output, "w", buffering=1, closefd=False)  # noqa: SIM115
+        self.stderr = sys.stderr = open(self.output, "w", buffering=1, closefd=False)  # noqa: SIM115
+
+
+def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    if before == now:
+        return None
+    return ", ".join(name for name in before if before[name] != now[name])
+
+
+def _process() -> dict[str, Any]:
+    root = Path("/").stat()
+    return {
+        "signal handlers": [signal.getsignal(getattr(signal, name)) for name in _SIGNALS],
+        "blocked signals": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        "timer": signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0),
+        "limits": [resource.getrlimit(getattr(resource, name)) for name in _LIMITS if hasattr(resource, name)],
+        "open files": _nearly_all_used(),
+        "priority": os.getpriority(os.PRIO_PROCESS, 0),
+        "user": (os.getuid(), os.geteuid(), os.getgid(), os.getegid()),
+        "root folder": (root.st_dev, root.st_ino),
+        "recursion limit": sys.getrecursionlimit(),
+        "garbage collection": gc.isenabled(),
+        "tracing": (sys.gettrace(), sys.getprofile()),
+    }
+
+
+def _nearly_all_used() -> bool:
+    """The next descriptor is the lowest that is free: a number near the limit says that few are left."""
+    try:
+        number = os.dup(0)
+    except OSError:
+        return True
+    os.close(number)
+    return number > resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 / 4
+
+
+def _rest() -> dict[str, Any]:
+    return {
+        "environment": dict(os.environ._data),  # type: ignore[attr-defined]  # not decoded: many times faster
+        "locale": locale.setlocale(locale.LC_ALL),
+        "path of modules": list(sys.path),
+        **{f"module {module.__name__}": list(map(vars(module).get, names)) for module, names in _SHARED},
+    }

@@ -32,6 +32,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _DEADLOCK = ("40P01", "40001")
+_REFUSES = ("25006", "42501")  # takes no writes (a standby, after a failover), or no longer from this role: it may again
 _RESOLVE_FOR = 10.0  # seconds to wait for a database that went away during a commit, before saying "unclear"
 _FROZEN_MS = 15_000  # PostgreSQL ends a transaction that did nothing for so long
 _LOCK_MS = 20_000  # and a wait for a lock: longer than the above, so that a frozen holder is gone by then
@@ -362,8 +363,10 @@ def _explained(error: exc.DBAPIError, url: URL) -> DatabaseError:
     """The driver's error as ours: unavailable when the connection is gone, with the driver's own first line."""
     said = str(error.orig).strip().splitlines()
     message = f"the database {shown(url)}: {said[0] if said else type(error.orig).__name__}"
-    too_much = str(getattr(error.orig, "sqlstate", None) or "").startswith("54")  # a limit of the program: no outage
-    if error.connection_invalidated or (isinstance(error, exc.OperationalError | exc.InterfaceError) and not too_much):
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    too_much = state.startswith("54")  # a limit of the program: no outage
+    gone = error.connection_invalidated or isinstance(error, exc.OperationalError | exc.InterfaceError)
+    if (gone and not too_much) or state in _REFUSES:
         return Unavailable(message)
     return DatabaseError(message)
 
@@ -439,20 +442,43 @@ def _sqlite_engine(url: URL) -> Engine:
     if not folder.is_dir():
         raise Unavailable(f"the folder of the database {shown(url)} is not there: {folder}")
     engine = create_engine(url, module=module, connect_args={"check_same_thread": False, "timeout": _BUSY_MS / 1000})
+    file = Path(str(url.database)).absolute()
+    made = False
+
+    @event.listens_for(engine, "do_connect")
+    def is_there(dialect: Any, record: Any, args: Any, options: Any) -> None:
+        if made and not file.exists():  # SQLite would make an empty one
+            raise Unavailable(f"the database {shown(url)}: its file is not there any more")
+
+    @event.listens_for(engine, "checkout")
+    def is_the_same(dbapi: Any, record: Any, proxy: Any) -> None:
+        """Else it would go on with a file that nobody else sees, when this one was deleted or another put in its place."""
+        if _identity(file) != record.info["file"]:
+            raise exc.DisconnectionError("another file is in its place")
 
     @event.listens_for(engine, "connect")
     def configure(dbapi: Any, record: Any) -> None:
+        nonlocal made
+        made = True
         dbapi.isolation_level = None  # transactions begin where _turn says
         _use_wal(dbapi, module.OperationalError)
+        record.info["file"] = _identity(file)
         for pragma in ("synchronous = FULL", "foreign_keys = ON", f"busy_timeout = {_BUSY_MS}"):
             dbapi.execute(f"PRAGMA {pragma}")
-        record.info["turnstile"] = _Turnstile(Path(str(url.database)).absolute())
+        record.info["turnstile"] = _Turnstile(file)
 
     @event.listens_for(engine, "close")
     def close(dbapi: Any, record: Any) -> None:
         record.info.pop("turnstile").close()
 
     return engine
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(FileNotFoundError):
+        found = file.stat()
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _use_wal(dbapi: Any, busy: type[Exception]) -> None:

@@ -97,6 +97,7 @@ class Worker:
         self._rest_until = 0.0
         self._offline_until = 0.0
         self._failures = 0
+        self._outage: set[str] = set()  # what was said of the outage that lasts
         self._beat_at = self._house_at = self._report_at = 0.0
 
     # ---- the loop
@@ -253,6 +254,9 @@ class Worker:
     def _went_offline(self, now: float, error: Unavailable) -> None:
         delay = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
         if self._failures == 0:
+            self._outage = set()
+        if str(error) not in self._outage:  # first the connection is gone, then it is said why there is no other
+            self._outage.add(str(error))
             log.warning("%s; trying again", error)
         self._failures += 1
         self._offline_until = now + delay

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg import sql
 from sqlalchemy.exc import DBAPIError
 
 from gristmill import Mill
@@ -259,6 +260,67 @@ def test_a_worker_that_gathers_completions_when_the_database_goes_away_sleeps(
     assert lite.job(jobs[0]).state == "completed"
 
 
+# ---- the server refuses
+
+
+@contextlib.contextmanager
+def read_only(url: str, _: str) -> Iterator[None]:
+    """As a standby is, to which a failover has led."""
+    admin, name = servers.with_database(url, "postgres"), sql.Identifier(servers.database_name(url))
+    servers.execute(admin, sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+    disconnect_all(url)
+    yield
+    servers.execute(admin, sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
+    disconnect_all(url)
+
+
+@contextlib.contextmanager
+def without_rights(url: str, role: str) -> Iterator[None]:
+    for statement in ("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {}", "GRANT ALL ON ALL TABLES IN SCHEMA public TO {}"):
+        servers.execute(url, sql.SQL(statement).format(sql.Identifier(role)))
+        if statement.startswith("REVOKE"):
+            yield
+
+
+@contextlib.contextmanager
+def without_login(url: str, role: str) -> Iterator[None]:
+    for statement in ("ALTER ROLE {} NOLOGIN", "ALTER ROLE {} LOGIN"):
+        servers.execute(url, sql.SQL(statement).format(sql.Identifier(role)))
+        if "NO" in statement:
+            disconnect_all(url)
+            yield
+
+
+REFUSALS = {
+    "read-only transaction": read_only,
+    "permission denied for table": without_rights,
+    "is not permitted to log in": without_login,
+}
+
+
+@pytest.mark.parametrize("why", REFUSALS)
+def test_a_worker_whom_the_database_refuses_says_why_and_goes_on_when_it_may_again(
+    pg_url: str, folder: Path, log: Path, why: str
+) -> None:
+    with (
+        servers.role(pg_url, "worker") as role,
+        worker_process(servers.with_user(pg_url, role), "everyday", log=log, slots=1, lease=2.0, poll=0.1) as worker,
+    ):
+        with open_mill(pg_url, "everyday") as mill:
+            running = mill.enqueue(everyday.hold, args={"folder": folder})
+            (pid,) = eventually(lambda: pids_of(folder / "started"))
+        with REFUSALS[why](pg_url, role):
+            eventually(lambda: why in log.read_text(), "the worker says why")
+            eventually(lambda: not is_running(pid), "its child ends with the lease")
+        (folder / "go").touch()
+        with open_mill(pg_url, "everyday") as mill:
+            (done,) = all_end(mill, running.id)
+        assert worker.process.poll() is None
+    assert (done.state, done.attempt) == ("completed", 2)
+    said = [line.partition(" ")[2] for line in lines(log) if why in line and "gristmill.worker" in line]
+    assert len(said) == len(set(said)), "it says so once"
+
+
 # ---- the server itself
 
 
@@ -342,6 +404,38 @@ def test_children_end_before_the_lease_when_the_file_is_locked_for_longer(
         (done,) = all_end(lite, job.id)
     assert (done.state, done.attempt) == ("completed", 2)
     assert_attempts_do_not_overlap(folder)
+
+
+def deleted(file: Path, copy: Path) -> None:
+    """And put back from a copy, later."""
+    for name in (f"{file}", f"{file}-wal", f"{file}-shm"):
+        Path(name).unlink(missing_ok=True)
+
+
+def replaced_by_a_copy(file: Path, copy: Path) -> None:
+    deleted(file, copy)
+    copy.replace(file)
+
+
+@pytest.mark.parametrize("lost", [replaced_by_a_copy, deleted])
+def test_a_worker_notices_that_the_file_is_another_one(
+    lite: Mill, sqlite_url: str, folder: Path, log: Path, lost: Callable[[Path, Path], None]
+) -> None:
+    """It would go on for ever with a file that nobody else sees."""
+    file, copy = lite.ledger.path, folder / "copy"
+    with lite.ledger.engine.connect() as connection:
+        connection.exec_driver_sql("VACUUM INTO ?", (str(copy),))
+    with worker_process(sqlite_url, "everyday", log=log, slots=1, lease=2.0, poll=0.1):
+        eventually(lite.workers)
+        lite.close()
+        lost(file, copy)
+        if not file.exists():
+            eventually(lambda: "is not there any more" in log.read_text(), "the worker says so")
+            assert not file.exists(), "it makes no new one"
+            copy.replace(file)
+        with open_mill(sqlite_url, "everyday") as mill:
+            job = mill.enqueue(everyday.add, args={"a": 3})
+            assert all_end(mill, job.id)[0].result == 3
 
 
 def test_an_outage_is_told_once_by_what_ticks(caplog: pytest.LogCaptureFixture) -> None:

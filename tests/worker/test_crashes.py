@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,8 @@ import pytest
 from gristmill import Mill
 from gristmill.model import Job
 from tests.apps import everyday
-from tests.worker.helpers import all_end, drain, eventually, is_running, lines, pids_of, working
+from tests.servers import ROOT
+from tests.worker.helpers import PATIENCE, all_end, drain, eventually, is_running, lines, pids_of, working
 
 
 def all_among_others(mill: Mill, *tasks: str, **args: object) -> dict[str, Job]:
@@ -136,6 +140,15 @@ def test_a_program_that_a_job_started_can_be_ended_by_a_signal(lite: Mill, numbe
     job = lite.enqueue(everyday.end_a_program, args={"number": int(number)})
     drain(lite, slots=1)
     assert lite.job(job.id).result == -number
+
+
+@pytest.mark.parametrize("limit", ["ulimit -n 64", "umask 777", "ulimit -c 0; ulimit -f 1000"])
+def test_a_worker_works_within_narrow_limits(lite: Mill, sqlite_url: str, limit: str) -> None:
+    job = lite.enqueue(everyday.add, args={"a": 3})
+    order = json.dumps({"url": sqlite_url, "apps": ["everyday"], "until": "drained", "slots": 2})
+    command = f"{limit}; exec {sys.executable} -m tests.worker.program '{order}'"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=2 * PATIENCE)
+    assert (done.returncode, lite.job(job.id).result) == (0, 3), done.stderr
 
 
 # ---- memory

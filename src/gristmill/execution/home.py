@@ -33,7 +33,7 @@ class Home:
     def __init__(self) -> None:
         self.forked = False
         os.register_at_fork(after_in_child=self._set_forked)
-        self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 100)
+        self.output = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, _out_of_the_way())
         self.folder = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
         self.umask = os.umask(0o077)
         os.umask(self.umask)
@@ -94,6 +94,12 @@ class Home:
         os.ftruncate(self.output, 0)
         self.stdout = sys.stdout = open(self.output, "w", buffering=1, closefd=False)  # noqa: SIM115
         self.stderr = sys.stderr = open(self.output, "w", buffering=1, closefd=False)  # noqa: SIM115
+
+
+def _out_of_the_way() -> int:
+    """The lowest number for a descriptor of our own: not one that jobs count on, nor beyond the limit."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 100 if most == resource.RLIM_INFINITY else min(100, most // 2)
 
 
 def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:

@@ -460,6 +460,12 @@ def fork_and_return(ctx: Context, folder: Path) -> str:
 
 
 @task
+def print_every_letter(ctx: Context) -> None:
+    print("caf\u00e9 \udce9")
+    raise LookupError("after it")
+
+
+@task
 def print_much(ctx: Context) -> None:
     line = "x" * 1023 + "\n"
     for _ in range(50 * 1024):

@@ -151,6 +151,13 @@ def test_a_worker_works_within_narrow_limits(lite: Mill, sqlite_url: str, limit:
     assert (done.returncode, lite.job(job.id).result) == (0, 3), done.stderr
 
 
+def test_printing_is_no_error_in_any_locale(nasty: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.setenv("PYTHONUTF8", "0")
+    job = ended_among_others(nasty, "print_every_letter")
+    assert (job.error, nasty.attempts(job.id)[0].log) == ("LookupError: after it", "caf\u00e9 \\udce9\n")
+
+
 # ---- memory
 
 

@@ -23,6 +23,8 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGCHLD", "SIG
 _LIMITS = ("RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_CPU", "RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_NPROC")
 _SHARED = [(module, list(vars(module))) for module in (builtins, json, time)]  # in which some put functions of their own
 
+_TEXT: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}  # no locale makes printing an error
+
 
 class Home:
     """Its output, its folder and its umask are put back after every job. For what is changed besides, see `changed`.
@@ -41,6 +43,8 @@ class Home:
         self.stderr: Any
         self.stdout, self.stderr = sys.stdout, sys.stderr
         self.stdout.reconfigure(line_buffering=True)  # what was printed before a kill must not be lost with a buffer
+        for stream in (self.stdout, self.stderr):
+            stream.reconfigure(**_TEXT)
         self._process, self._rest = _process(), _rest()
 
     def _set_forked(self) -> None:
@@ -92,8 +96,8 @@ class Home:
                 continue
             os.dup2(self.output, number)
         os.ftruncate(self.output, 0)
-        self.stdout = sys.stdout = open(self.output, "w", buffering=1, closefd=False)  # noqa: SIM115
-        self.stderr = sys.stderr = open(self.output, "w", buffering=1, closefd=False)  # noqa: SIM115
+        self.stdout = sys.stdout = open(self.output, "w", buffering=1, closefd=False, **_TEXT)  # noqa: SIM115
+        self.stderr = sys.stderr = open(self.output, "w", buffering=1, closefd=False, **_TEXT)  # noqa: SIM115
 
 
 def _out_of_the_way() -> int:

@@ -7,10 +7,8 @@ import builtins
 import contextlib
 import ctypes
 import decimal
-import gc
 import io
 import json
-import locale
 import mmap
 import os
 import re
@@ -498,19 +496,12 @@ def world(ctx: Context) -> dict[str, Any]:
     os.umask(umask)
     return {
         "umask": umask,
-        "environment": dict(os.environ),
         "blocked": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))),
         "terminate": str(signal.getsignal(signal.SIGTERM)).partition(" at ")[0],
         "alarm": [str(signal.getsignal(signal.SIGALRM)), *signal.getitimer(signal.ITIMER_REAL)],
         "files": resource.getrlimit(resource.RLIMIT_NOFILE),
         "opened": open_files(),
-        "depth": sys.getrecursionlimit(),
-        "collects": gc.isenabled(),
-        "locale": locale.setlocale(locale.LC_ALL),
         "priority": os.getpriority(os.PRIO_PROCESS, 0),
-        "functions": [function.__module__ for function in (len, json.dumps, time.time, time.monotonic)],
-        "zone": time.tzname[0],
-        "path": sys.path,
     }
 
 
@@ -523,12 +514,6 @@ def open_files() -> int:
 @task
 def change_the_umask(ctx: Context) -> None:
     os.umask(0o777)
-
-
-@task
-def change_the_environment(ctx: Context) -> None:
-    os.environ["PATH"], os.environ["TZ"], os.environ["FOR_ME_ALONE"] = "", "Asia/Tokyo", "1"
-    time.tzset()
 
 
 @task
@@ -566,29 +551,8 @@ def leave_every_file_open(ctx: Context) -> None:
 
 
 @task
-def lower_the_recursion_limit(ctx: Context) -> None:
-    sys.setrecursionlimit(100)
-
-
-@task
-def disable_the_collector(ctx: Context) -> None:
-    gc.disable()
-
-
-@task
-def change_the_locale(ctx: Context) -> None:
-    locale.setlocale(locale.LC_ALL, "C")
-
-
-@task
 def be_nice(ctx: Context) -> None:
     os.nice(1)
-
-
-@task
-def replace_functions(ctx: Context) -> None:
-    json.dumps = lambda *_, **__: "{}"
-    time.time = time.monotonic = lambda: 0.0
 
 
 @task(retries=Retries(0, crashes=0))

@@ -272,7 +272,6 @@ def test_items_with_odd_names_are_kept_as_well_as_can_be(nasty: Mill) -> None:
         "fork_and_exit",
         "delete_the_environment",
         "disable_logging",
-        "break_the_path",
     ],
 )
 def test_a_mess_harms_nobody_else(nasty: Mill, task: str) -> None:
@@ -284,18 +283,12 @@ def test_a_mess_harms_nobody_else(nasty: Mill, task: str) -> None:
     "task",
     [
         "change_the_umask",
-        "change_the_environment",
         "block_signals",
         "change_signal_handlers",
         "leave_an_alarm_with_a_handler",
         "lower_limits",
         "leave_every_file_open",
-        "lower_the_recursion_limit",
-        "disable_the_collector",
-        "change_the_locale",
         "be_nice",
-        "replace_functions",
-        "break_the_path",
         "cut_every_file",
         "close_standard_descriptors",
     ],

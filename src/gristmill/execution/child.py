@@ -278,7 +278,7 @@ def work(child: Child) -> None:
             continue
         if given[0].task != task:
             child.report()
-            if what := child.home.changed() or child.home.changed_for_others():
+            if what := child.home.changed():
                 child.inbox.appendleft(given)
                 _leave(child, task, what)
                 return

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import fcntl
-import gc
-import json
-import locale
 import os
 import resource
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from gristmill.execution.run import clean
 
 LOG_LIMIT = 16 * 1024  # bytes of captured output kept with a failed attempt
-_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGALRM", "SIGCHLD", "SIGPIPE", "SIGUSR1", "SIGUSR2")
-_LIMITS = ("RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_CPU", "RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_NPROC")
-_SHARED = [(module, list(vars(module))) for module in (builtins, json, time)]  # in which some put functions of their own
+_SIGNALS = [getattr(signal, f"SIG{name}") for name in ("INT", "TERM", "HUP", "QUIT", "ALRM", "CHLD", "PIPE", "USR1", "USR2")]
+_LIMITS = [
+    getattr(resource, name)
+    for name in ("RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_CPU", "RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_NPROC")
+    if hasattr(resource, name)
+]
 
 _TEXT: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}  # no locale makes printing an error
 
 
 class Home:
-    """Its output, its folder and its umask are put back after every job. For what is changed besides, see `changed`.
+    """Its output, its folder and its umask are put back after every job, signals and timers before others run.
+
+    What cannot be put back is told (`changed`). Environment, locale and modules are the application's: many set them up
+    once, for all that runs in a process.
 
     stdout and stderr are one file, emptied between jobs. A private descriptor of it outlives whatever a job does to 1 and 2.
     """
@@ -45,7 +46,8 @@ class Home:
         self.stdout.reconfigure(line_buffering=True)  # what was printed before a kill must not be lost with a buffer
         for stream in (self.stdout, self.stderr):
             stream.reconfigure(**_TEXT)
-        self._process, self._rest = _process(), _rest()
+        self._handlers, self._mask = _handlers(), signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        self._process = _process()
 
     def _set_forked(self) -> None:
         self.forked = True
@@ -75,12 +77,15 @@ class Home:
             self._reopen()
 
     def changed(self) -> str | None:
-        """What no job does for its own good and harms every other one, in words: asked some hundred times a second."""
-        return _difference(self._process, _process())
-
-    def changed_for_others(self) -> str | None:
-        """What jobs of one task may rely on among themselves, since the first of them set it up for all."""
-        return _difference(self._rest, _rest())
+        """Puts signals and timers back. Says in words what cannot be: asked some hundred times a second."""
+        if any(signal.getitimer(signal.ITIMER_REAL)):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in _handlers().items():
+            if handler is not self._handlers[number]:
+                signal.signal(number, self._handlers[number])
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        now = _process()
+        return None if now == self._process else ", ".join(name for name in now if now[name] != self._process[name])
 
     def _empty(self) -> None:
         if os.path.sameopenfile(1, self.output):
@@ -106,26 +111,18 @@ def _out_of_the_way() -> int:
     return 100 if most == resource.RLIM_INFINITY else min(100, most // 2)
 
 
-def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
-    if before == now:
-        return None
-    return ", ".join(name for name in before if before[name] != now[name])
+def _handlers() -> dict[signal.Signals, Any]:
+    return {number: signal.getsignal(number) for number in _SIGNALS}
 
 
 def _process() -> dict[str, Any]:
     root = Path("/").stat()
     return {
-        "signal handlers": [signal.getsignal(getattr(signal, name)) for name in _SIGNALS],
-        "blocked signals": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
-        "timer": signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0),
-        "limits": [resource.getrlimit(getattr(resource, name)) for name in _LIMITS if hasattr(resource, name)],
+        "limits": [resource.getrlimit(limit) for limit in _LIMITS],
         "open files": _nearly_all_used(),
         "priority": os.getpriority(os.PRIO_PROCESS, 0),
         "user": (os.getuid(), os.geteuid(), os.getgid(), os.getegid()),
         "root folder": (root.st_dev, root.st_ino),
-        "recursion limit": sys.getrecursionlimit(),
-        "garbage collection": gc.isenabled(),
-        "tracing": (sys.gettrace(), sys.getprofile()),
     }
 
 
@@ -137,12 +134,3 @@ def _nearly_all_used() -> bool:
         return True
     os.close(number)
     return number > resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 / 4
-
-
-def _rest() -> dict[str, Any]:
-    return {
-        "environment": dict(os.environ._data),  # type: ignore[attr-defined]  # not decoded: many times faster
-        "locale": locale.setlocale(locale.LC_ALL),
-        "path of modules": list(sys.path),
-        **{f"module {module.__name__}": list(map(vars(module).get, names)) for module, names in _SHARED},
-    }

@@ -233,7 +233,8 @@ class Appetite:
         if spare and len(known) == 1:  # whose turn it is needs no counting
             (queue,) = known
             shares = Counter(self._shares.sequence(weights, idle))
-            shares[queue] += max(0, min(trusted[queue] - shares[queue], int(spare / self._room.cost(queue))))
+            taken = shares.total() + len(weights.keys() - {*shares, queue})  # each of the others gets a look
+            shares[queue] += max(0, min(trusted[queue] - taken, int(spare / self._room.cost(queue))))
             return +shares
         shares = Counter()
         for turn, queue in enumerate(self._shares.sequence(weights, most)):

@@ -40,7 +40,9 @@ def served(cli: Cli, *words: object, **environ: str) -> Iterator[str]:
 def test_pages_and_metrics_are_served_on_this_machine(cli: Cli) -> None:
     with served(cli) as address, httpx.Client(base_url=address) as client:
         assert "Gristmill" in client.get("/").text
-        assert "gristmill_queue_jobs" in client.get("/metrics").text
+        told = client.get("/metrics").text
+        assert "gristmill_queue_jobs" in told
+        assert "pipeline_stuck_sites_count 0" in told
         assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
 
 

@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 
@@ -17,6 +17,7 @@ from gristmill.api.application import app
 from gristmill.api.events import Hub
 from gristmill.errors import Invalid
 from gristmill.listening import bind
+from gristmill.metrics import Family
 from gristmill.mill import Mill
 
 try:
@@ -37,14 +38,15 @@ def run(
     hosts: Sequence[str] = (),
     read_only: bool = False,
     token: str | None = None,
+    metrics: Sequence[Callable[[], Iterable[Family]]] = (),
     where: str = "",
     tell: Callable[[str], None] = log.info,
     listening: socket.socket | None = None,
 ) -> None:
-    """Serves until SIGTERM or Ctrl-C. `token`: an admin's, without which nobody gets in; `tell`: says where it is;
-    `listening`: what somebody else has opened there already."""
+    """Serves until SIGTERM or Ctrl-C. `token`: an admin's, without which nobody gets in; `metrics`: an
+    application's own; `tell`: says where it is; `listening`: what somebody else has opened there already."""
     is_open = not token and check_place(mill, host)
-    made = app(mill, open=is_open, read_only=read_only, hosts=[host, *hosts], token=token, pages=True)
+    made = app(mill, open=is_open, read_only=read_only, hosts=[host, *hosts], token=token, metrics=metrics, pages=True)
     listening = listening or bind(host, port)
     port = listening.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host

@@ -165,7 +165,7 @@ def _outcomes(connection: Connection, since: datetime) -> dict[str, int]:
 
 
 def _sites(connection: Connection, found: Health) -> None:
-    found.warn_of("stuck_sites", _names(connection, _STUCK), "sites have not moved for 2 h")
+    found.warn_of("stuck_sites", stuck(connection), "sites have not moved for 2 h")
     overdue = {"since": found.at - OVERDUE, "new": found.at - timedelta(hours=24)}
     found.warn_of("overdue_sites", _names(connection, _OVERDUE, **overdue), "sites are overdue by 24 h")
     found.warn_of("recovered_twice", recovered_often(connection, found.at), "sites were recovered twice within 24 h")
@@ -173,6 +173,11 @@ def _sites(connection: Connection, found: Health) -> None:
     found.checks["critical_errors"] = len(rows)
     if rows:
         found.issues.append(f"nobody can work on {_some([row.subdomain for row in rows])}: {rows[0].why}")
+
+
+def stuck(connection: Connection) -> list[str]:
+    """Sites that should move and have not for two hours, longest first."""
+    return _names(connection, _STUCK)
 
 
 def _names(connection: Connection, sql: Any, **values: object) -> list[str]:
@@ -185,20 +190,33 @@ def recovered_often(connection: Connection, now: datetime) -> list[str]:
     return _names(connection, _RECOVERED, pipeline=PIPELINE, since=since, often=RECOVERIES)
 
 
-def _waiting(connection: Connection, found: Health) -> None:
+@dataclass(frozen=True)
+class Waiting:
+    """Stages in which high work is queued for too long, or other work behind it."""
+
+    high: list[str]
+    behind: list[str]
+
+
+def waiting(connection: Connection, now: datetime) -> Waiting:
     """Priority is strict, so high work that never ends leaves nothing for others."""
     since: dict[bool, dict[str, datetime]] = {True: {}, False: {}}
     for row in connection.execute(_HEADS):
         at = datetime.fromtimestamp(row.since / 1_000_000, UTC)
         lines = since[row.priority == 0]
         lines[row.queue] = min(at, lines.get(row.queue, at))
-    high = [stage for stage, at in since[True].items() if found.at - at >= LONGEST_HIGH]
-    behind = [stage for stage, at in since[False].items() if stage in since[True] and found.at - at >= LONGEST_BEHIND]
-    found.checks |= {"high_for_an_hour": high, "waiting_behind_high": behind}
-    if high:
-        found.warnings.append(f"high priority work has been queued for 60 min in {', '.join(high)}")
-    if behind:
-        found.warnings.append(f"other work has waited over 2 h behind high priority work in {', '.join(behind)}")
+    high = [stage for stage, at in since[True].items() if now - at >= LONGEST_HIGH]
+    behind = [stage for stage, at in since[False].items() if stage in since[True] and now - at >= LONGEST_BEHIND]
+    return Waiting(high, behind)
+
+
+def _waiting(connection: Connection, found: Health) -> None:
+    lines = waiting(connection, found.at)
+    found.checks |= {"high_for_an_hour": lines.high, "waiting_behind_high": lines.behind}
+    if lines.high:
+        found.warnings.append(f"high priority work has been queued for 60 min in {', '.join(lines.high)}")
+    if lines.behind:
+        found.warnings.append(f"other work has waited over 2 h behind high priority work in {', '.join(lines.behind)}")
 
 
 def _storage(config: Config, found: Health) -> None:

@@ -16,6 +16,7 @@ def dashboard(place: Place, host: str, port: int) -> None:
 
     With DASHBOARD_TOKEN only those get in who have it; without, it is for this machine only.
     """
+    from clerk.metrics import measure
     from gristmill.api.serving import is_loopback, run
 
     token = place.config.dashboard_token
@@ -24,4 +25,4 @@ def dashboard(place: Place, host: str, port: int) -> None:
             f"anybody who reaches {host!r} could do everything; set DASHBOARD_TOKEN, which they must have"
         )
     with place.open() as mill:
-        run(mill, host, port, token=token, where="clerk", tell=place.say)
+        run(mill, host, port, token=token, metrics=[lambda: measure(mill)], where="clerk", tell=place.say)

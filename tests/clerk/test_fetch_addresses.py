@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,17 @@ def test_a_name_that_changes_its_answer_gains_nothing(tmp_path: Path) -> None:
             with pytest.raises(Unreadable, match=r"rebind\.test is not on the public internet"):
                 client.get(again, None, tmp_path)
             assert inside.connections == 0
+
+
+def test_who_is_refused_is_told_which_document_it_is_and_what_would_help(tmp_path: Path) -> None:
+    with Web("127.0.0.1") as web, Client(replace(FAST, allow_private=True), SOON) as client:
+        web.routes["/x.pdf"] = redirect("http://169.254.169.254/latest/meta-data/")
+        with pytest.raises(Unreadable) as refused:
+            client.get(Found(web.url("/x.pdf"), "minutes", "M", "2026-01-31"), None, tmp_path)
+    said = f"{web.url('/x.pdf')}: 169.254.169.254 is not on the public internet; nothing is fetched from such an address"
+    assert str(refused.value) == said
+    with Client(FAST, SOON) as client, pytest.raises(Unreadable, match=r"^http://10\.1\.2\.3/: .*FETCH_ALLOW_PRIVATE=1"):
+        client.page("http://10.1.2.3/")
 
 
 def test_of_a_name_with_both_kinds_of_addresses_only_the_public_one_is_connected_to(tmp_path: Path) -> None:

@@ -6,7 +6,10 @@ The tables are ours, since what `ipaddress` calls global differs between version
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_network
+
+from clerk.errors import Unreadable
 
 # Nobody keeps documents there, whatever is allowed: link-local addresses give away a cloud machine's credentials.
 _NEVER = [
@@ -50,6 +53,15 @@ _GLOBAL_V6 = ipaddress.IPv6Network(
     "2000::/3"
 )  # all that has been given out; mapped, compatible and local ones are elsewhere
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class NotPermitted(Unreadable):
+    """A host of which no address may be connected to."""
+
+    def __init__(self, host: str, found: Iterable[str]) -> None:
+        own = any(permitted(address, allow_private=True) for address in found)
+        hint = "FETCH_ALLOW_PRIVATE=1 allows one's own networks" if own else "nothing is fetched from such an address"
+        super().__init__(f"{host} is not on the public internet; {hint}")
 
 
 def permitted(address: str, allow_private: bool = False) -> bool:

@@ -187,12 +187,15 @@ class Client:
                 raise Unreadable(f"{urls.shown(seen[0])} redirects more than {MOST_REDIRECTS} times")
             seen.append(target.url)
             deadline += self._pace.wait(target.host, self._rate, self._stop)
-            with self._one(target, headers, deadline) as answer:
-                if answer.status not in _REDIRECTS:
-                    self._check_status(target, answer)
-                    yield answer
-                    return
-                url = _redirected(target, answer)
+            try:
+                with self._one(target, headers, deadline) as answer:
+                    if answer.status not in _REDIRECTS:
+                        self._check_status(target, answer)
+                        yield answer
+                        return
+                    url = _redirected(target, answer)
+            except addresses.NotPermitted as error:  # a redirect's end says nothing of where it began
+                raise Unreadable(f"{urls.shown(seen[0])}: {error}") from error
 
     @contextlib.contextmanager
     def _one(self, target: urls.Target, headers: Mapping[str, str], deadline: float) -> Iterator[_Answer]:

@@ -17,7 +17,8 @@ from typing import Any
 import certifi
 import httpcore
 
-from clerk.errors import Transient, Unreadable
+from clerk.errors import Transient
+from clerk.fetchers.addresses import NotPermitted
 from clerk.fetchers.turns import Limits, Stopped
 
 Resolve = Callable[[str, int], list[str]]
@@ -54,11 +55,12 @@ class Network(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        addresses = [address for address in self._addresses(host, port) if self._permitted(address)]
-        if not addresses:
-            raise Unreadable(f"{host} is not on the public internet; FETCH_ALLOW_PRIVATE=1 allows one's own networks")
+        found = self._addresses(host, port)
+        allowed = [address for address in found if self._permitted(address)]
+        if not allowed:
+            raise NotPermitted(host, found)
         failure: Exception | None = None
-        for address in addresses[:_TRIED]:
+        for address in allowed[:_TRIED]:
             left = min(timeout or _SLICE, self._limits.deadline - time.monotonic())
             if left <= 0 or self._stop.is_set():
                 break

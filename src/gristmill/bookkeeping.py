@@ -157,7 +157,8 @@ def say(ledger: Ledger, outcomes: Sequence[Outcome], late: Sequence[int]) -> Non
         fate = fates.get(o.job)
         name = "" if fate is None else f" {fate.task}[{fate.key}]" if fate.key else f" {fate.task}"
         why = "".join(f": {said}" for said in (o.verdict.value, o.reason or o.error_class) if said)
-        ids = {"run": o.run, "stage": fate and fate.stage, "job": o.job, "attempt": o.attempt, "outcome": o.verdict.value}
+        ids = {"subject": fate and fate.subject, "run": o.run, "stage": fate and fate.stage, "job": o.job}
+        ids |= {"attempt": o.attempt, "outcome": o.verdict.value, "state": fate and fate.state.word}
         log.info("job %d%s attempt %d%s%s", o.job, name, o.attempt, why, _next(fate), extra=ids)
         if reports.on() and fate is not None and fate.state is State.FAILED and fate.fingerprint is not None:
             about = {"task": fate.task, "stage": fate.stage, "run": o.run, "job": o.job, "attempt": o.attempt}

@@ -15,9 +15,10 @@ from clerk.config import Config
 from clerk.sites import Description
 from gristmill import Mill
 from tests.clerk.cli import Cli
-from tests.clerk.standins import stand_in
+from tests.clerk.standins import StandIn, stand_in
 from tests.clerk.test_logs import entries, sent
 from tests.clerk.test_pipeline import SITE
+from tests.clerk.test_sentry import dsn, events
 from tests.clerk.test_whole import pdf
 
 FIELDS = ["timestamp", "level", "message", "subdomain", "run_id", "stage", "job_id"]
@@ -72,3 +73,36 @@ def test_each_job_leaves_its_milestones_as_lines_of_json(cli: Cli, mill: Mill, c
     [failed] = [entry for entry in milestones(found) if entry["message"] == "ocr_failed"]
     assert (failed["level"], failed["job_id"]) == ("ERROR", mill.jobs(stage="ocr", state="failed")[0].id)
     assert SECRET not in (clerk_config.log_dir / "worker-all-1.log").read_text() + done.err
+
+
+def groups(server: StandIn) -> Counter[tuple[str, ...]]:
+    return Counter(tuple(event["fingerprint"]) for event in events(server))
+
+
+def test_what_fails_in_a_worker_is_one_group_in_sentry_for_each_kind_and_host(cli: Cli, mill: Mill) -> None:
+    sites.create(mill, Description("far.ca", "Far", "http_index", extra={"url": "http://10.1.2.3/minutes"}))
+    for name in (SITE, "far.ca"):
+        sites.update(mill, name)
+    with stand_in() as server:
+        server.status = 200
+        assert cli.run("worker", "all", "--burst", SENTRY_DSN=dsn(server)).code == 0
+        assert groups(server) == {("pdf-failed-to-read",): 1, ("fetch-error", "10.1.2.3"): 1}
+
+
+def test_an_item_that_is_killed_at_its_time_limit_has_its_milestone_and_is_reported(
+    cli: Cli, mill: Mill, clerk_config: Config
+) -> None:
+    assert cli.run("update", "-s", SITE, OCR_JOB_TIMEOUT="0.001s").code == 0
+    with stand_in() as server:
+        server.status = 200
+        assert cli.run("worker", "all", "-n", "2", "--burst", SENTRY_DSN=dsn(server)).code == 0
+        killed = mill.jobs(stage="ocr", state="failed")
+        assert [job.error_class for job in killed] == ["timeout"] * 3
+        assert groups(server)["pdf-failed-to-process",] == 3
+    found = entries(clerk_config.log_dir / "worker-all-1.log")
+    failed = [entry for entry in found if entry["message"] == "ocr_failed"]
+    assert {entry["job_id"] for entry in failed} == {job.id for job in killed}
+    assert {(entry["level"], entry["subdomain"], entry["stage"]) for entry in failed} == {("ERROR", SITE, "ocr")}
+    assert "stopped at its time limit of 0.001 s" in failed[0]["error"]
+    tries = [entry for entry in found if entry.get("outcome") == "timeout"]
+    assert [(entry["subdomain"], entry["run_id"], entry["stage"]) for entry in tries] == [(SITE, killed[0].run, "ocr")] * 6

@@ -80,21 +80,25 @@ class Fate(NamedTuple):
     due: int | None  # microseconds until it is tried again
     stage: str | None = None
     fingerprint: str | None = None  # of the error that it failed with
+    subject: str | None = None
 
 
 _FATES = Sql(
-    "SELECT j.id, t.name, j.key, p.key AS item, j.state, g.name AS stage, j.fingerprint,"
+    "SELECT j.id, t.name, j.key, p.key AS item, j.state, g.name AS stage, j.fingerprint, u.name AS subject,"
     " CASE WHEN j.run_at < {waiting} THEN j.run_at - {now} END AS due FROM gm_job j"
     " JOIN gm_task t ON t.id = j.task_id LEFT JOIN gm_job p ON p.id = j.parent_id AND j.stage_id IS NULL"
-    " LEFT JOIN gm_stage g ON g.id = j.stage_id"
-    " WHERE j.id {in ids}"
+    " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
+    " LEFT JOIN gm_subject u ON u.id = r.subject_id WHERE j.id {in ids}"
 )
 
 
 def fates(tx: Tx, ids: Iterable[int]) -> dict[int, Fate]:
     rows = tx.all(_FATES, ids=sorted(ids))
     keys = {row.id: f"{row.item}/{row.key}" if row.item else row.key for row in rows}
-    return {row.id: Fate(row.name, keys[row.id], State(row.state), row.due, row.stage, row.fingerprint) for row in rows}
+    return {
+        row.id: Fate(row.name, keys[row.id], State(row.state), row.due, row.stage, row.fingerprint, row.subject)
+        for row in rows
+    }
 
 
 # ---- results

@@ -14,6 +14,7 @@ from clerk.db import migrations, older
 from clerk.errors import NoDatabase, Usage
 from clerk.names import STAGES
 from clerk.pipeline import critical_errors, failed_runs, silent_runs, site, storage
+from clerk.pipeline.working import telling_of_the_killed
 from gristmill import Invalid, Mill
 from gristmill.errors import DatabaseError, SchemaMismatch
 
@@ -96,4 +97,5 @@ def work(
     line: a job of a high run is next, whichever stage it is of."""
     for queue in STAGES:
         mill.set_queue(queue, create=True)  # without extraction nothing else names its queue
-    mill.work(until, queues=queues_of(worker), slots=slots, tickers=tickers, one_line=worker == "all", **settings)
+    with telling_of_the_killed():
+        mill.work(until, queues=queues_of(worker), slots=slots, tickers=tickers, one_line=worker == "all", **settings)

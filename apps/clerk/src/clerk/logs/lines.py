@@ -15,6 +15,7 @@ import orjson
 from clerk.masking import MASK, is_secret
 
 FIELDS: Final = ("subdomain", "run_id", "stage", "job_id")
+_AS_THE_ENGINE_SAYS: Final = {"subdomain": "subject", "run_id": "run", "job_id": "job"}
 ABOUT: ContextVar[Mapping[str, Any] | None] = ContextVar("about", default=None)
 
 _ORDINARY = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "fields"}
@@ -71,6 +72,8 @@ def read(line: str) -> Entry:
 
 def entry_of(record: logging.LogRecord, mask: Mask, worker: str | None = None) -> dict[str, Any]:
     given = {**about_now(), **_extra(record)}
+    if str(record.name).startswith("gristmill"):
+        given |= {ours: given.pop(theirs) for ours, theirs in _AS_THE_ENGINE_SAYS.items() if theirs in given}
     when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
     entry: dict[str, Any] = {"timestamp": when, "level": record.levelname, "message": mask(_message(record))[:_LONGEST]}
     for name in FIELDS:

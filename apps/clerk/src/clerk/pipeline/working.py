@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from sqlalchemy import select
@@ -16,11 +17,14 @@ from clerk import config as settings
 from clerk import logs, sentry
 from clerk.config import Config
 from clerk.db import tables
+from clerk.db.views import GATE
 from clerk.errors import ClerkError, Crashed, Transient
 from clerk.pipeline.outcomes import outcomes
 from clerk.sites import Site, site_of
 from clerk.storage import SiteFiles
 from gristmill import Context, EndRun, Later, Permanent, Skip, Unspent
+
+_KILLED: Final = ("timeout", "crash", "memory")
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,30 @@ def _failed(work: Work, name: str | None, began: float, error: Exception) -> Non
         logs.log.warning("attempt %d of %s failed: %s", work.ctx.attempt, work.ctx.task, text)
     else:
         _ended(name, "failed", began, error=text, **_group(work, error))
+
+
+class Killed(logging.Handler):
+    """Listens to the worker: a process that was killed, at its time limit or by a crash, cannot say that it has failed."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = vars(record)
+        if said.get("outcome") not in _KILLED or said.get("state") != "failed" or not said.get("stage"):
+            return  # it could speak, is tried again, or is a part, which has no milestones
+        kind = {"kind": sentry.UNPROCESSED} if said["stage"] == "ocr" else {}
+        name = "coordinator" if said["stage"] == GATE else said["stage"]
+        with logs.about(subdomain=said["subject"], run_id=said["run"], stage=said["stage"], job_id=said["job"]):
+            logs.milestone(name, "failed", error=f"{said['outcome']}: {record.getMessage()}", **kind)
+
+
+@contextlib.contextmanager
+def telling_of_the_killed() -> Iterator[None]:
+    """Around a worker's work."""
+    worker, listening = logging.getLogger("gristmill.worker"), Killed()
+    worker.addHandler(listening)
+    try:
+        yield
+    finally:
+        worker.removeHandler(listening)
 
 
 def _group(work: Work, error: Exception) -> dict[str, Any]:

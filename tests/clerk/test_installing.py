@@ -72,6 +72,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("STAND_IN", str(here.state))
     monkeypatch.setenv("PATH", f"{here.bin}:{os.environ['PATH']}")
     monkeypatch.setattr(systemd, "FOLDER", here.folder)
+    monkeypatch.setattr(systemd, "RUNNING", here.state)
     monkeypatch.setattr(launchd, "folder", lambda _: here.folder)
     return here
 
@@ -186,6 +187,21 @@ def test_who_may_not_install_is_refused_before_anything_is_written(
         machine.install("launchd", ocr=1)
     assert not machine.folder.exists()
     assert machine.calls() == []
+
+
+@pytest.mark.usefixtures("as_root")
+def test_where_systemd_does_not_run_nothing_is_written_and_what_is_there_can_be_removed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.install("systemd", ocr=1)
+    machine.calls()
+    monkeypatch.setattr(systemd, "RUNNING", machine.state / "none")
+    for asked in (lambda: machine.install("systemd", ocr=2), lambda: services.uninstall("systemd")):
+        with pytest.raises(ClerkError, match="systemd does not run this machine; --output DIR"):
+            asked()
+    assert machine.files() == [*CLOCK, "clerk-worker@ocr-1.service"]
+    services.uninstall("systemd", output=machine.folder)
+    assert (machine.files(), machine.calls()) == ([], [])
 
 
 @pytest.mark.usefixtures("as_root")

@@ -15,6 +15,7 @@ from clerk.services.programs import call, call_for
 from clerk.services.sizing import TICK, Need
 
 FOLDER = Path("/etc/systemd/system")
+RUNNING = Path("/run/systemd/system")  # as sd_booted(3) looks
 
 names = re.compile(rf"clerk-(worker@({'|'.join(STAGES)})-[1-9]\d*\.service|(scheduler|reconcile)\.(service|timer))")
 
@@ -26,6 +27,8 @@ def folder(_: Path) -> Path:
 def check() -> None:
     if os.geteuid() != 0:
         raise ClerkError("systemd's units are root's: sudo clerk install-workers, or --output DIR to only write them there")
+    if not RUNNING.is_dir():
+        raise ClerkError("systemd does not run this machine; --output DIR only writes or removes the files there")
 
 
 def files(plan: Plan) -> Mapping[str, str]:

@@ -97,3 +97,22 @@ def test_documents_become_a_database_that_is_searched_and_published(
     site = run(mill)
     assert (site.outcome, counters(mill, "ocr"), site.last_error_stage) == ("completed", (1, 1, 2), "ocr")
     assert found(made, "observatory") == [("CityCouncil", "2026-05-05", 1)]
+
+
+def test_pdfs_that_are_not_kept_go_once_they_are_read_and_are_not_missed(
+    mill: Mill, tmp_path: Path, clerk_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEEP_PDFS", "0")
+    bad = tmp_path / "source" / "minutes" / "City Council" / "2026-04-05.pdf"
+    bad.write_bytes(b"%PDF-1.4 and then nothing")
+    assert run(mill, sites.Options(all_years=True)).outcome == "completed"
+    assert counters(mill, "ocr") == (3, 1, 4)
+    kept = [path.name for path in (clerk_config.storage / SITE).rglob("*.pdf")]
+    assert kept == [bad.name]  # somebody may want to look at it
+    assert run(mill, sites.Options(all_years=True)).outcome == "unchanged"
+    pdf(tmp_path / "source" / "minutes" / "City Council" / "2026-05-05.pdf", "observatory")
+    assert run(mill).outcome == "completed"
+    assert counters(mill, "ocr") == (1, 0, 1)
+    [public] = (tmp_path / "published").glob(f"{SITE}/meetings.db")
+    assert found(public, "zeppelin") == [("CityCouncil", "2026-01-05", 1)]
+    assert found(public, "observatory") == [("CityCouncil", "2026-05-05", 1)]

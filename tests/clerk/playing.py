@@ -61,6 +61,13 @@ def fetcher_class(label):
 
 
 @hookimpl
+def upload_static_file(file_path, storage_path):
+    assert file_path.is_file()
+    with (PLAY / "uploaded").open("a") as file:
+        file.write(storage_path + "\\n")
+
+
+@hookimpl
 def post_deploy(site):
     with (PLAY / "post_deploy").open("a") as file:
         file.write(site["subdomain"] + "\\n")

@@ -161,6 +161,8 @@ def test_case_13_hooks_and_the_page_count_are_seen_before_the_run_is_completed(m
     assert not (play.folder / "post_deploy").exists()
     drain(mill)
     assert (play.folder / "post_deploy").read_text() == f"{SITE}\n"
+    uploaded = (play.folder / "uploaded").read_text().split()
+    assert uploaded == [f"{SITE}/pdfs/Council/{key.rpartition('/')[2]}.pdf" for key in minutes(2)]
     assert sites.find(mill, SITE).outcome == "completed"
 
 

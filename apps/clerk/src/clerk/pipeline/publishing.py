@@ -40,6 +40,9 @@ def publish(ctx: Context) -> str:
             hooks.deploy_municipality(made)
         else:
             deployer(work.config.deploy_target).deploy(made)
+        for name, path in made.files.items():
+            if path.suffix == ".pdf":
+                hooks.upload_static_file(path, f"{work.subdomain}/{name}")
         hooks.post_deploy(site)
         write_sites(work.config.storage, _all_sites(ctx))
         return made.version

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -53,6 +54,22 @@ class Cli:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def typed(self, *words: object, answers: str) -> Result:
+        """On a terminal, where these lines are typed."""
+        master, slave = pty.openpty()
+        with os.fdopen(master, "wb", buffering=0) as keys, os.fdopen(slave) as terminal:
+            keys.write(answers.encode())
+            done = subprocess.run(
+                [sys.executable, "-m", "clerk", *map(str, words)],
+                cwd=self.folder,
+                stdin=terminal,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+        return Result(done.returncode, done.stdout, done.stderr)
 
     def run(self, *words: object, **environ: str) -> Result:
         with self.spawn(*words, **environ) as process:

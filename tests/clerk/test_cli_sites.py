@@ -110,6 +110,24 @@ def test_what_is_wrong_with_a_new_site_is_said_in_one_line(cli: Cli, mill: Mill,
     assert [site.subdomain for site in sites.known(mill)] == [SITE]
 
 
+def test_what_is_missing_is_asked_for_on_a_terminal_and_a_wrong_answer_at_once_again(cli: Cli, mill: Mill) -> None:
+    (cli.folder / "papers").mkdir()
+    answers = ["no name", "elm.ca", "Elm", "CA", "", "", "soon", "2020", "north", "38.1,-120.4", "foldr", "folder", "[]"]
+    done = cli.typed("new", "--no-enqueue", answers="\n".join([*answers, '{"path": "papers"}', ""]))
+    assert (done.code, done.lines[-1].endswith("Created elm.ca")) == (0, True), (done.out, done.err)
+    for wrong in (
+        "'no name' is no subdomain",
+        "'soon' is not a valid",
+        "'north' is no place",
+        "no scraper 'foldr'",
+        "an object",
+    ):
+        assert wrong in done.out + done.err
+    made = sites.find(mill, "elm.ca")
+    assert (made.name, made.state, made.country, made.kind, made.start_year) == ("Elm", "CA", "US", "city", 2020)
+    assert (made.lat, made.scraper, made.extra) == ("38.1", "folder", {"path": "papers"})
+
+
 def test_a_fetcher_of_a_plugin_that_breaks_over_its_settings_is_named(cli: Cli, mill: Mill, play: Play) -> None:
     (play.folder / "plugins" / "town.py").write_text(
         "from clerk.plugins import hookimpl\n@hookimpl\ndef fetcher_class(label):\n"

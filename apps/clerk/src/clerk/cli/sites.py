@@ -21,11 +21,13 @@ from clerk.cli.app import (
     site_option,
 )
 from clerk.cli.exits import FAILED, OK
+from clerk.errors import Usage
 
 if TYPE_CHECKING:
     from clerk.sites import Description, Enqueued, Options
 
 F = TypeVar("F", bound=Callable[..., Any])
+_YEARS = 1000, 9999
 
 _all_agendas = click.option("--all-agendas", is_flag=True, help="Agendas also where there are minutes.")
 _local = click.option("--local", is_flag=True, help="Run it here and now, without workers.")
@@ -65,7 +67,7 @@ _DESCRIPTION = (
     click.option("--country", help="Such as US."),
     click.option("--kind", help="Such as city, county or school board."),
     click.option("--scraper", metavar="LABEL", help="Who fetches: folder, http_index, feed, legistar, or a plugin's."),
-    click.option("--start-year", type=click.IntRange(1000, 9999), metavar="YEAR", help="From when on documents are wanted."),
+    click.option("--start-year", type=click.IntRange(*_YEARS), metavar="YEAR", help="From when on documents are wanted."),
     click.option("--lat-lng", callback=_lat_lng, metavar="LAT,LNG", help="Where it is."),
     click.option("--extra", callback=_extra, metavar="JSON", help="Settings of its scraper."),
 )
@@ -106,25 +108,51 @@ def new(place: Place, /, all_agendas: bool, local: bool, no_enqueue: bool, **giv
 
 
 def _asked(given: dict[str, Any]) -> dict[str, Any]:
-    """What must be known is asked for; what may be is offered, on a terminal."""
+    """What must be known is asked for, on a terminal; there what may be known is offered, too."""
     missing = [name for name in ("subdomain", "name", "scraper") if not given[name]]
     if missing and not is_terminal():
         words = ["SITE" if name == "subdomain" else f"--{name}" for name in missing]
         raise click.UsageError(f"missing {', '.join(words)}; without a terminal nobody can be asked for it")
-    for name in missing:
-        given[name] = click.prompt({"subdomain": "Subdomain", "name": "Name", "scraper": "Scraper"}[name])
-    if missing:
-        for name, usual in (("state", ""), ("country", "US"), ("kind", "city")):
-            given[name] = given[name] or click.prompt(name.capitalize(), default=usual, show_default=bool(usual)) or None
-        year = datetime.now(UTC).year
-        given["start_year"] = given["start_year"] or click.prompt("Start year", default=year, type=int)
-        given["lat_lng"] = given["lat_lng"] or _lat_lng(
-            click.get_current_context(), _NO_PARAMETER, click.prompt("Latitude, longitude", default="", show_default=False)
-        )
+    for name, question, usual, check in _questions() if missing else ():
+        if not given[name]:
+            given[name] = click.prompt(question, default=usual, show_default=bool(usual), value_proc=_again(check))
     return given
 
 
-_NO_PARAMETER = click.Option(["--lat-lng"])
+def _questions() -> list[tuple[str, str, str | None, Callable[[str], Any]]]:
+    """What is asked for, how, what it usually is (None: it must be given), and what makes a value of the answer."""
+    from clerk import names
+    from clerk.pipeline import wiring
+
+    def scraper(label: str) -> str:
+        wiring.fetcher_of(label)
+        return label
+
+    ctx, year = click.get_current_context(), click.IntRange(*_YEARS)
+    options = {str(option.name): option for option in ctx.command.params}
+    return [
+        ("subdomain", "Subdomain", None, names.subdomain),
+        ("name", "Name", None, str),
+        ("state", "State", "", lambda text: text or None),
+        ("country", "Country", "US", str),
+        ("kind", "Kind", "city", str),
+        ("start_year", "Start year", str(datetime.now(UTC).year), lambda text: year.convert(text, None, ctx)),
+        ("lat_lng", "Latitude, longitude", "", lambda text: _lat_lng(ctx, options["lat_lng"], text)),
+        ("scraper", "Scraper (folder, http_index, feed, legistar, or a plugin's)", None, scraper),
+        ("extra", "Settings of the scraper, as JSON", "{}", lambda text: _extra(ctx, options["extra"], text)),
+    ]
+
+
+def _again(check: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A wrong answer is said at once, and asked for again."""
+
+    def checked(text: str) -> Any:
+        try:
+            return check(text)
+        except Usage as error:
+            raise click.UsageError(str(error)) from error
+
+    return checked
 
 
 def _described(given: dict[str, Any]) -> Description:

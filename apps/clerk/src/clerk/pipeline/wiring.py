@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from clerk import plugins
 from clerk.errors import ClerkError, Usage
-from clerk.parts import Extractor, Fetched, Fetcher, Found, Known, OcrBackend, Wanted
+from clerk.parts import Extractor, Fetched, Fetcher, FetcherClass, Found, Known, OcrBackend, Wanted
 from clerk.plugins import Plugins
 from clerk.storage import Document, SiteFiles
 
@@ -40,14 +40,20 @@ def backend_label(work: Work, option: str | None) -> str:
     return option or str(work.site.extra.get("ocr_backend") or work.config.ocr_backend)
 
 
+def fetcher_of(label: str) -> FetcherClass:
+    """What makes the fetcher of this label, built in or a plugin's."""
+    from clerk.fetchers.registry import fetcher_class
+
+    return fetcher_class(label, hooks().fetcher_class)
+
+
 @contextlib.contextmanager
 def source(config: Config, label: str, extra: Mapping[str, Any]) -> Iterator[Fetcher]:
     """Where the documents of a site with these settings come from. Nothing is asked for yet."""
     from clerk.fetchers.http import Client
     from clerk.fetchers.options import OF_SITE
-    from clerk.fetchers.registry import fetcher_class
 
-    make = fetcher_class(label, hooks().fetcher_class)
+    make = fetcher_of(label)
     given = {**hooks().fetcher_extra(label), **extra}
     with Client(config) as client:
         try:

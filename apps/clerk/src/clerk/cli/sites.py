@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from clerk.sites import Description, Enqueued, Options
 
 F = TypeVar("F", bound=Callable[..., Any])
-_YEARS = 1000, 9999
 
 _all_agendas = click.option("--all-agendas", is_flag=True, help="Agendas also where there are minutes.")
 _local = click.option("--local", is_flag=True, help="Run it here and now, without workers.")
@@ -67,7 +66,7 @@ _DESCRIPTION = (
     click.option("--country", help="Such as US."),
     click.option("--kind", help="Such as city, county or school board."),
     click.option("--scraper", metavar="LABEL", help="Who fetches: folder, http_index, feed, legistar, or a plugin's."),
-    click.option("--start-year", type=click.IntRange(*_YEARS), metavar="YEAR", help="From when on documents are wanted."),
+    click.option("--start-year", type=click.IntRange(1000, 9999), metavar="YEAR", help="From when on documents are wanted."),
     click.option("--lat-lng", callback=_lat_lng, metavar="LAT,LNG", help="Where it is."),
     click.option("--extra", callback=_extra, metavar="JSON", help="Settings of its scraper."),
 )
@@ -128,8 +127,9 @@ def _questions() -> list[tuple[str, str, str | None, Callable[[str], Any]]]:
         wiring.fetcher_of(label)
         return label
 
-    ctx, year = click.get_current_context(), click.IntRange(*_YEARS)
+    ctx = click.get_current_context()
     options = {str(option.name): option for option in ctx.command.params}
+    year = options["start_year"].type
     return [
         ("subdomain", "Subdomain", None, names.subdomain),
         ("name", "Name", None, str),

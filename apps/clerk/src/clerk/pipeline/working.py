@@ -100,7 +100,7 @@ class Killed(logging.Handler):
         said = vars(record)
         if said.get("outcome") not in _KILLED or said.get("state") != "failed" or not said.get("stage"):
             return  # it could speak, is tried again, or is a part, which has no milestones
-        kind = {"kind": sentry.UNPROCESSED} if said["stage"] == "ocr" else {}
+        kind: dict[str, Any] = {"kind": sentry.UNPROCESSED} if said["stage"] == "ocr" else {}
         name = "coordinator" if said["stage"] == GATE else said["stage"]
         with logs.about(subdomain=said["subject"], run_id=said["run"], stage=said["stage"], job_id=said["job"]):
             logs.milestone(name, "failed", error=f"{said['outcome']}: {record.getMessage()}", **kind)

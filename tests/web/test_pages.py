@@ -146,6 +146,19 @@ def test_from_a_subject_in_the_list_to_its_cause_without_leaving(dashboard: Dash
     expect(drawer).to_be_hidden()
 
 
+def test_subjects_with_any_name_are_found_by_the_links_to_them(dashboard: Dashboard, page: Page) -> None:
+    name = 'https://a.org/"x" y'
+    subject = dashboard.mill.set_subject("minutes", name, labels={"kind of": "a=b c"})
+    page.goto(f"/subjects/{subject.id}")
+    page.get_by_role("link", name="All of them").click()
+    expect(page.locator("main .empty")).to_have_text("No runs match.")
+    page.goto("/subjects?q=https://a.org/%5C%22x%5C%22")
+    expect(page.locator("#wrong")).to_have_count(0)
+    page.goto("/subjects?q=name:" + '"https://a.org/\\"x\\" y"')
+    page.get_by_text("kind of=a=b c").click()
+    expect(page.locator(f"#subject-{subject.id}")).to_contain_text(name)
+
+
 def test_why_is_what_the_command_line_says(dashboard: Dashboard, page: Page) -> None:
     waiting = dashboard.mill.jobs(queue="mail", state="queued", limit=1)[0]
     page.goto(f"/jobs/{waiting.id}")

@@ -33,6 +33,8 @@ NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
         (r'key:"say \"hi\""', {"key": 'say "hi"'}),
         ("is:archived", {"archived": True}),
         ("error:1cf674e7f108", {"error": "1cf674e7f108"}),
+        ("https://a.org/x", {"key": "*https://a.org/x*"}),
+        ("subject:https://a.org/x", {"subject": "https://a.org/x"}),
     ],
 )
 def test_a_search_for_jobs(text: str, found: dict[str, Any]) -> None:
@@ -43,6 +45,7 @@ def test_a_search_for_jobs(text: str, found: dict[str, Any]) -> None:
     ("text", "said"),
     [
         ("colour:red", "there is no qualifier 'colour'"),
+        ("urn:isbn:1", 'quotes make it a plain word: "urn:isbn:1"'),
         ("queu:ocr", "did you mean 'queue'?"),
         ("run:x", "run: wants a number"),
         ("queue:a queue:b", "queue: is there twice"),
@@ -54,6 +57,11 @@ def test_a_search_that_cannot_be_meant_says_why(text: str, said: str) -> None:
     with pytest.raises(Invalid) as refused:
         search.jobs(text)
     assert said in str(refused.value)
+
+
+def test_a_subject_that_is_an_address_is_found_by_it() -> None:
+    assert search.subjects("pipeline:site https://a.org/x") == {"pipeline": "site", "name": "https://a.org/x"}
+    assert search.runs("https://a.org/x") == {"subject": "https://a.org/x"}
 
 
 @given(st.text(min_size=1).filter(lambda text: "\0" not in text))

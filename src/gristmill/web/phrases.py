@@ -155,9 +155,9 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
 
 
-def query(**given: str | int | None) -> str:
-    """What finds these in the list of jobs: `state:failed key:"a b"`."""
-    return written({name: str(value) for name, value in given.items() if value is not None})
+def query(**given: str) -> str:
+    """What finds these in a list: `pipeline:site subject:"https://a.org/x y"`."""
+    return written(given)
 
 
 def counts(found: Mapping[str, int]) -> str:

@@ -25,10 +25,13 @@ def words_of(text: str, known: tuple[str, ...]) -> tuple[dict[str, list[str]], l
         name = found["name"]
         if name is None:
             plain.append(value)
+        elif name not in known and value.startswith("//"):  # an address: many a subject is one
+            plain.append(found[0])
         elif name in known:
             named.setdefault(name, []).append(value)
         else:
-            raise Invalid(f"there is no qualifier {name!r}{did_you_mean(name, known)}")
+            quoted = f'quotes make it a plain word: "{found[0][:60]}"'
+            raise Invalid(f"there is no qualifier {name!r}{did_you_mean(name, known)}; {quoted}")
     return named, plain
 
 

@@ -75,7 +75,9 @@ class Site:
             loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
         self.templates.filters.update(phrases.FILTERS)
-        self.templates.globals.update(charts=charts, graph=graph, static_url=static_url, version=VERSION)
+        self.templates.globals.update(
+            charts=charts, graph=graph, query=phrases.query, static_url=static_url, version=VERSION
+        )
         for name, file in (("parts", "parts.html"), ("tables", "runtable.html")):  # macros, known everywhere
             self.templates.globals[name] = self.templates.get_template(file).module
         self.menu = [*MENU, *(Entry(extra.title, extra.path) for extra in self.extras)]

@@ -187,6 +187,8 @@ def test_a_graph_has_a_place_for_every_stage_and_escapes_names() -> None:
     assert drawn.count('class="edge"') == 4
     assert "<b>" not in drawn
     assert "&lt;b&gt;" in drawn
+    assert "5 s left" in drawn, "also where something has failed"
+    assert drawn.count(">1 failed, 1 skipped<") == 4
 
 
 def test_a_run_that_has_not_begun_has_a_timeline_too() -> None:

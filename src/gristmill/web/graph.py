@@ -11,8 +11,8 @@ from gristmill.progress import others, progress
 from gristmill.web.phrases import shape, tone, words
 from gristmill.wording import count
 
-_WIDTH, _HEIGHT, _ACROSS, _DOWN, _EDGE = 190, 76, 46, 18, 3
-_LETTERS = 21  # of a name that fit
+_WIDTH, _HEIGHT, _ACROSS, _DOWN, _EDGE = 190, 92, 46, 18, 3
+_LETTERS, _SIGNS = 21, 26  # of a name, and of a line, that fit
 
 
 def drawn(run: Run, after: Mapping[str, Sequence[str]], address: str, left: Mapping[str, str]) -> Markup:
@@ -58,17 +58,19 @@ def _node(stage: Stage, place: tuple[int, int], address: str, left: str) -> Mark
     name = stage.name if len(stage.name) <= _LETTERS else f"{stage.name[: _LETTERS - 1]}…"
     begun = stage.state != "waiting" and (stage.total or stage.closed_at is not None)
     amount = progress(stage) if begun else "nothing yet"
-    said = f"from run {stage.taken_from}" if stage.taken_from is not None else others(stage) or left or words(state)
+    said = f"from run {stage.taken_from}" if stage.taken_from is not None else left or words(state)
+    below = others(stage) or f"queue {stage.queue}"
     title = f"{stage.name}: {words(state)}, {count(stage.done)} of {count(stage.total)} done. {others(stage)}"
     return Markup(
         '<a href="{}{}" class="node {}"><title>{}</title><rect x="{}" y="{}" width="{}" height="{}" rx="9"/>'
         '<svg x="{}" y="{}" width="16" height="16" class="icon"><use href="#i-{}"/></svg>'
         '<text x="{}" y="{}" class="name">{}</text><text x="{}" y="{}">{}</text>'
-        '<text x="{}" y="{}" class="{}">{}</text>{}</a>'
+        '<text x="{}" y="{}" class="rest">{}</text>{}<text x="{}" y="{}" class="{}">{}</text></a>'
     ).format(
         *(address, stage.name, tone(state), title, x, y, _WIDTH, _HEIGHT, x + 12, y + 12, shape(state)),
         *(x + 34, y + 24, name, x + 12, y + 46, amount),
-        *(x + _WIDTH - 12, y + 46, "rest bad" if stage.failed else "rest", _cut(said, 18), _bar(stage, x + 12, y + 58)),
+        *(x + _WIDTH - 12, y + 46, _cut(said, _SIGNS - len(amount)), _bar(stage, x + 12, y + 56)),
+        *(x + 12, y + 80, "below bad" if stage.failed else "below", _cut(below, _SIGNS)),
     )
 
 

@@ -180,9 +180,6 @@ FILTERS: dict[str, Any] = {
     "short": wording.short,
     "assignments": wording.assignments,
     "progress": progress.progress,
-    "others": progress.others,
-    "speed": progress.speed,
-    "job_name": job_name,
     "job_progress": job_progress,
     "under_way": under_way,
     "setting": setting,
@@ -192,6 +189,5 @@ FILTERS: dict[str, Any] = {
     "circuit": circuit,
     "silent": silent,
     "number": number,
-    "counts": counts,
     "between": wording.between,
 }

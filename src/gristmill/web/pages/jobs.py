@@ -16,7 +16,7 @@ from gristmill.watched import Role
 from gristmill.web import search
 from gristmill.web.asking import Question, confirmed
 from gristmill.web.pages.runs import effect
-from gristmill.web.phrases import part, words
+from gristmill.web.phrases import job_name, part, words
 from gristmill.web.routing import Pages
 from gristmill.web.view import View
 
@@ -129,7 +129,8 @@ def peek(view: View, number: int) -> Response:
     found = view.mill.job(number)
     why = view.mill.why(job=number)
     attempts = {number: view.mill.attempts(number)[:1]}
-    return view.page("peek.html", why=why, failed=[found], attempts=attempts, path=f"/jobs/{number}", run=None)
+    about = {"kind": f"Job {number}, {found.task}", "name": job_name(found), "state": found.state}
+    return view.page("peek.html", **about, why=why, failed=[found], attempts=attempts, path=f"/jobs/{number}", run=None)
 
 
 @pages.post("/jobs/{number:int}/retry")

@@ -122,8 +122,10 @@ def test_runs_of_a_pipeline_and_those_that_are_stuck(opened: Open, clock: Frozen
     play.change("UPDATE gm_job SET state = 2, worker_id = NULL, finished_at = 1 WHERE run_id = :run", run=runs[0])
     play.change("UPDATE gm_stage SET completed = total WHERE run_id = :run", run=runs[0])
     assert Look(play)("subjects_stuck", pipeline="site") == 1
+    assert [run.subject for run in play.mill.stuck()] == ["a"]
     play.mill.reconcile()
     look = Look(play)
+    assert play.mill.stuck() == []
     assert (look("subjects_stuck", pipeline="site"), look("repairs_total", what="repair")) == (0, 1)
 
 

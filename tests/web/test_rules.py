@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -120,6 +121,18 @@ def test_nobody_works() -> None:
     assert said(found) == [(True, "No worker serves queue ocr: 3 jobs wait.", "/queues")]
     gone = worker(lease_until=NOW - timedelta(days=900))
     assert said(seen(workers=[gone])) == [(True, "worker 1 on mill-1 is not heard of any more.", "/workers")]
+
+
+def test_what_is_stuck_is_told_with_where_to_look() -> None:
+    one, two = run_of(), replace(run_of(), id=2, subject="t")
+    found = replace(seen(workers=[worker()]), stuck=[one])
+    assert said(found) == [(True, "s is stuck: its run has no job left that could move it on.", "/runs/1")]
+    [(_, sentence, path)] = said(replace(found, stuck=[one, two]))
+    assert sentence.startswith("s and t are stuck")
+    assert path == "/runs?q=is%3Astuck"
+    assert search.runs("is:stuck") == search.STUCK
+    with pytest.raises(Invalid, match="is:stuck, alone"):
+        search.runs("is:stuck state:failed")
 
 
 def test_what_somebody_did_on_purpose_is_no_alarm() -> None:

@@ -31,7 +31,7 @@ _LINGER = 10.0  # seconds that an ended run stays in it
 def status(place: Place, json_wanted: bool) -> None:
     """Show the overall picture: runs, queues, workers."""
     with place.open() as mill:
-        found = mill.status()
+        found, stuck = mill.status(), [] if json_wanted else mill.stuck()
     if json_wanted:
         return show.document(found)
     counts = [f"{show.count(found.runs[word])} {word}" for word in show.STYLES if found.runs.get(word)]
@@ -39,6 +39,9 @@ def status(place: Place, json_wanted: bool) -> None:
     show.heading("runs", rest=", ".join(counts) or "none yet")
     if found.active:
         run_commands.print_runs(found.active, indent="  ")
+    if stuck:
+        names = ", ".join(f"{run.id} ({run.subject})" for run in stuck)
+        show.note(f"stuck, with no job left that could move them on: {names}; `gristmill reconcile` mends them")
     show.line()
     show.heading("queues", rest="" if found.queues else "none yet")
     if found.queues:

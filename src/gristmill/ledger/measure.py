@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,11 +36,11 @@ _RUNS = Sql(
 )
 # Active, but none of its jobs is left to move it on: whatever it waits for will not come by itself.
 _STUCK = Sql(
-    "SELECT r.pipeline, count(*) AS n FROM (SELECT id, pipeline FROM gm_run"
+    "SELECT r.id, r.pipeline FROM (SELECT id, pipeline FROM gm_run"
     f" WHERE state IN ({numbers(ACTIVE_RUN)}) AND stop IS NULL ORDER BY subject_id LIMIT :most) AS r"
     " WHERE NOT EXISTS (SELECT 1 FROM gm_stage s WHERE s.run_id = r.id"
     f" AND s.state <> {StageState.CLOSED:d} AND (s.total > s.completed + s.failed + s.skipped + s.cancelled"
-    " OR s.todo IS NOT NULL OR s.pruning IS NOT NULL)) GROUP BY r.pipeline"
+    " OR s.todo IS NOT NULL OR s.pruning IS NOT NULL)) ORDER BY r.id"
 )
 _REPAIRS = Sql("SELECT what, sum(items) AS n FROM gm_recovery GROUP BY what ORDER BY what")
 _SCHEDULES = Sql(
@@ -156,10 +156,14 @@ def _runs(tx: Tx, at: int) -> list[Family]:
     stuck = Family(
         "gristmill_subjects_stuck", "gauge", "Subjects whose run has no job left that could move it on: see reconcile."
     )
-    by_pipeline = {row.pipeline: row.n for row in tx.all(_STUCK, most=_MOST_RUNS)} if first else {}
+    by_pipeline = Counter(row.pipeline for row in (stuck_runs(tx) if first else ()))
     for pipeline in first:
-        stuck.add(by_pipeline.get(pipeline, 0), pipeline=pipeline)
+        stuck.add(by_pipeline[pipeline], pipeline=pipeline)
     return [runs, oldest, stuck]
+
+
+def stuck_runs(tx: Tx) -> Sequence[Any]:
+    return tx.all(_STUCK, most=_MOST_RUNS)
 
 
 def _repairs(tx: Tx) -> Family:

@@ -86,6 +86,12 @@ class Reading(Base):
         with self.ledger.reading() as tx:
             return read.runs(tx, {**choose.runs_where(wanted), **page}, limit)
 
+    def stuck(self, *, limit: int = 50) -> list[Run]:
+        """Active runs, newest first, that have no job left which could move them on: `reconcile` mends them."""
+        with self.ledger.reading() as tx:
+            found = [row.id for row in measure.stuck_runs(tx)]
+            return read.runs(tx, {"r.id {in ids}": {"ids": found}}, limit) if found else []
+
     def job(self, job: int) -> Job:
         return self.ledger.glance(read.job, checked_id(job, "job"))
 

@@ -11,8 +11,9 @@ from gristmill.errors import Invalid, did_you_mean
 _WORD = re.compile(r'(?:(?P<name>[A-Za-z_]+):)?(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>\S+))')
 _NUMBERS = {"run", "part_of"}
 JOBS = ("state", "queue", "task", "key", "error", "run", "pipeline", "subject", "stage", "part_of", "is")
-RUNS = ("state", "pipeline", "subject")
+RUNS = ("state", "pipeline", "subject", "is")
 SUBJECTS = ("state", "pipeline", "label", "stale", "name")
+STUCK = {"stuck": True}  # what a search for `is:stuck` finds, which stands alone
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -55,6 +56,10 @@ def jobs(text: str) -> dict[str, Any]:
 def runs(text: str) -> dict[str, Any]:
     """A plain word is a subject."""
     named, plain = words_of(text, RUNS)
+    if "is" in named:
+        if named != {"is": ["stuck"]} or plain:
+            raise Invalid("there is is:stuck, alone: runs with no job left that could move them on")
+        return STUCK
     found = _single(named, "state")
     if "state" in named:
         found["state"] = states(named["state"])

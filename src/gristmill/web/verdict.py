@@ -32,12 +32,14 @@ class Seen:
     errors: Sequence[Signature]
     limits: Sequence[LimitState]
     schedules: Sequence[ScheduleEntry]
+    stuck: Sequence[Run] = ()
 
 
 def concerns(seen: Seen, now: datetime | None = None) -> list[Concern]:
     now = now or datetime.now(UTC)
     found = [
         *_workers(seen.status),
+        *_stuck(seen.stuck),
         *_queues(seen.status),
         *_circuits(seen.limits),
         *_schedules(seen.schedules, now),
@@ -86,6 +88,16 @@ def _workers(status: Status) -> Iterator[Concern]:
     if not status.workers and waiting:
         jobs = f"{plural(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}"
         yield Concern(True, f"No worker is running, and {jobs}.", "/workers", "Look at the workers")
+
+
+def _stuck(runs: Sequence[Run]) -> Iterator[Concern]:
+    """Nothing that is left in them could move them on."""
+    if len(runs) == 1:
+        said = f"{runs[0].subject} is stuck: its run has no job left that could move it on."
+        yield Concern(True, said, f"/runs/{runs[0].id}", "Look at the run")
+    elif runs:
+        said = f"{_names([run.subject for run in runs])} are stuck: their runs have no job left that could move them on."
+        yield Concern(True, said, "/runs?q=is%3Astuck", "Look at the runs")
 
 
 def _queues(status: Status) -> Iterator[Concern]:

@@ -56,6 +56,12 @@ def runs(call: Viewer, asked: Annotated[WhichRuns, Query()]) -> Response:
     return page(call.mill.runs(**given(asked), limit=asked.limit + 1, after=asked.after), asked.limit)
 
 
+@router.get("/stuck", response_model=items_of(Run))
+def stuck(call: Viewer) -> Response:
+    """Active runs that have no job left which could move them on; `/api/reconcile` mends them."""
+    return items(call.mill.stuck())
+
+
 @router.get("/{run:int}", response_model=_RunDetail)
 def run(call: Viewer, run: Id) -> Response:
     """A run with its stages, what its plain stages returned, and what reconcile did for it."""

@@ -28,6 +28,7 @@ def look(view: View) -> Seen:
         recent.get("errors", _WHILE if status.runs else _MOMENT, lambda: _errors(view)),
         recent.get("limits", _WHILE, mill.limits),
         recent.get("schedules", _WHILE, mill.schedules),
+        recent.get("stuck", _WHILE, mill.stuck) if status.active else (),
     )
 
 

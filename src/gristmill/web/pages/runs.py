@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from starlette.responses import Response
 
@@ -27,11 +28,17 @@ def runs(view: View) -> Response:
     asked, wrong = view.asked("q"), ""
     found: list[Run] = []
     try:
-        found = view.mill.runs(**search.runs(asked), limit=_PAGE + 1, after=view.after())
+        found = _found(view, search.runs(asked))
     except Invalid as error:
         wrong = str(error)
     more = len(found) > _PAGE
     return view.page("runs.html", title="Runs", q=asked, wrong=wrong, runs=found[:_PAGE], more=more, qualifiers=search.RUNS)
+
+
+def _found(view: View, wanted: dict[str, Any]) -> list[Run]:
+    if wanted == search.STUCK:
+        return view.mill.stuck()
+    return view.mill.runs(**wanted, limit=_PAGE + 1, after=view.after())
 
 
 @pages.get("/runs/{number:int}")
@@ -130,6 +137,7 @@ def many(view: View) -> Response:
     asked, action = view.one("q"), view.one("action")
     which = {"ids": [int(n) for n in view.form.get("id", ()) if n.isdecimal()]}
     chosen = which if which["ids"] and view.one("all") != "1" else search.runs(asked)
+    chosen = {"ids": [run.id for run in view.mill.stuck()]} if chosen == search.STUCK else chosen
     if not chosen:
         raise Refused("say which: mark some runs, or search for some")
     if action not in ("cancel", "delete"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gristmill import Mill
+from gristmill.api import routes
 from gristmill.model import to_json
 from tests.api.server import Served
 
@@ -53,6 +56,39 @@ def test_what_is_read_is_what_the_mill_says(client: httpx.Client, mill: Mill) ->
     [subject] = client.get("/api/subjects", params={"pipeline": "letters", "label": "shelf=one"}).json()["items"]
     assert (subject["name"], subject["last_state"]) == ("books", "completed_with_errors")
     assert client.get(f"/api/subjects/{subject['id']}").json()["name"] == "books"
+
+
+def test_what_was_done_when_is_told_by_the_minute_and_in_all(client: httpx.Client, mill: Mill) -> None:
+    minutes = client.get("/api/history", params={"task": "letters.count"}).json()["items"]
+    assert len(minutes) == 61
+    assert sum(minute["failed"] for minute in minutes) == 2
+    longer = client.get("/api/history", params={"since": "2026-01-01T00:00:00Z", "step": 86_400 * 7}).json()["items"]
+    assert sum(week["failed"] for week in longer) == 2
+    totals = client.get("/api/totals").json()["items"]
+    assert totals == to_json(mill.totals())
+    assert sum(total["done"]["failed"] for total in totals) == 2
+    assert client.get("/api/history", params={"step": 90}).status_code == 422
+    assert client.get("/api/history", params={"queue": "mai"}).status_code == 404
+
+
+def test_a_run_says_after_what_its_stages_come(client: httpx.Client, mill: Mill) -> None:
+    assert client.get("/api/runs/1").json()["order"] == {"count": ["find"], "total": ["count"]}
+
+
+# What is no request: what opens and closes a mill, works, or is for code that shares its transactions and its machine.
+HERE = {"open", "close", "transaction", "lock", "event", "check_token", "backup", "declare_schedules"}
+HERE |= {"work", "worker", "relay", "scheduler", "pruner", "reconciler"}
+HERE |= {"subject"}  # by its number it is one of `subjects`
+
+
+def test_everything_that_the_mill_can_do_can_be_asked_for() -> None:
+    """Each function of the mill is called by a route; a new one needs a route, or a place in the list above."""
+    folder = Path(routes.__file__).parent
+    source = "\n".join(path.read_text() for path in [*folder.glob("*.py"), folder.parent / "events.py"])
+    called = set(re.findall(r"mill\.([a-z_]+)", source)) | {"metrics"}
+    public = {name for name in dir(Mill) if not name.startswith("_") and callable(getattr(Mill, name))}
+    assert public - called - HERE == set()
+    assert HERE <= public
 
 
 def test_an_attempt_has_its_traceback_and_its_log(shared: Served) -> None:

@@ -5,11 +5,25 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from pydantic import Field
 
 from gristmill.api.access import Admin, Viewer
-from gristmill.api.asking import Asked, AskedInQuery, Confirmed, Key, Listing, Moment, Name, Seconds, check_confirmed
+from gristmill.api.asking import (
+    Asked,
+    AskedInQuery,
+    Confirmed,
+    Key,
+    Listing,
+    Moment,
+    Name,
+    Seconds,
+    TaskName,
+    check_confirmed,
+    given,
+)
 from gristmill.api.shapes import answer, extended, items, items_of, page, page_of, shape
 from gristmill.model import AuditEntry, Diagnosis, Lock, Pruned, Repair, Status, Worker
+from gristmill.watched import Interval, Total
 
 router = APIRouter(tags=["overview"])
 _Pruned = extended(Pruned, "PrunedAnswer", dry_run=bool, count=int)
@@ -19,6 +33,29 @@ _Pruned = extended(Pruned, "PrunedAnswer", dry_run=bool, count=int)
 def overview(call: Viewer) -> Response:
     """Runs by state, those that are active, queues and workers."""
     return answer(call.mill.status())
+
+
+class WhatWasDone(AskedInQuery):
+    queue: Name | None = None
+    task: TaskName | None = None
+    since: Moment | None = Field(None, description="without it, an hour ago")
+    step: Annotated[int, Field(ge=60, le=31_536_000, multiple_of=60)] = Field(60, description="seconds, whole minutes")
+
+
+@router.get("/history", response_model=items_of(Interval))
+def history(call: Viewer, asked: Annotated[WhatWasDone, Query()]) -> Response:
+    """How many jobs ended, how, and how long they took, by interval: minutes for two days, hours before."""
+    return items(call.mill.history(**{"since": 3600, **given(asked)}))
+
+
+class SinceWhen(AskedInQuery):
+    since: Moment | None = Field(None, description="without it, since ever")
+
+
+@router.get("/totals", response_model=items_of(Total))
+def totals(call: Viewer, asked: Annotated[SinceWhen, Query()]) -> Response:
+    """The same in all, by queue and task."""
+    return items(call.mill.totals(since=asked.since))
 
 
 class WhichWorkers(AskedInQuery):

@@ -39,7 +39,9 @@ from gristmill.settings import KEY_LIMIT
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 _Run = shape(Run)
-_RunDetail = extended(Run, "RunDetail", results=dict[str, Any], recoveries=list_of(Recovery))
+_RunDetail = extended(
+    Run, "RunDetail", results=dict[str, Any], order=dict[str, list[str]], recoveries=list_of(Recovery)
+)
 _Started = extended(Run, "StartedRun", created=bool)
 _Retried = extended(RetriedRun, "RetriedRunAnswer", dry_run=bool, count=int)
 StageName = Annotated[Name, Path()]
@@ -64,9 +66,10 @@ def stuck(call: Viewer) -> Response:
 
 @router.get("/{run:int}", response_model=_RunDetail)
 def run(call: Viewer, run: Id) -> Response:
-    """A run with its stages, what its plain stages returned, and what reconcile did for it."""
+    """A run with its stages, what its plain stages returned, after which each comes, and what reconcile did for it."""
     found = call.mill.run(run)
-    return answer({**to_json(found), "results": found.results, "recoveries": call.mill.recoveries(run=run)})
+    more = {"order": call.mill.stage_order(run), "recoveries": call.mill.recoveries(run=run)}
+    return answer({**to_json(found), "results": found.results, **more})
 
 
 @router.get("/{run:int}/stages", response_model=items_of(Stage))

@@ -47,24 +47,24 @@ def app(
     of the ledger, or `token`, an admin's; with `open`, while there is no token, everybody who reaches it, under one of the
     names of this machine or of `hosts` only. `read_only`: nobody can change anything. `metrics`: an application's own.
     `pages`: with the dashboard, and with pages of an application (`extras`). What the application's functions with
-    `@routes` add is there too.
+    `@routes` add is there too: routes to the application itself, and more to its `state.metrics` and `state.extras`.
     """
     made = FastAPI(
         title="Gristmill", version=VERSION, description=_ABOUT, docs_url=None, redoc_url=None, responses=_PROBLEMS
     )
     made.state.mill = mill
     made.state.open = open
-    made.state.metrics = metrics
+    made.state.metrics, made.state.extras = list(metrics), list(extras)
     made.state.hub = Hub(mill)
     for router in ROUTERS:
         made.include_router(router, prefix="/api")
     made.include_router(health.router)
     for add in mill.registry.routes.values():
         add(made)
-    if pages or extras:
+    if pages or made.state.extras:
         from gristmill.web import add_pages
 
-        add_pages(made, mill, extras)
+        add_pages(made, mill, made.state.extras)
     names = (*LOOPBACK, *(host.lower() for host in hosts))
     made.add_middleware(Guard, rules=Rules(mill, open, names, read_only, authenticate, token))
     problems.answer_errors(made)

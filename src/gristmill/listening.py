@@ -7,12 +7,17 @@ import socket
 from gristmill.errors import Invalid
 
 
+_UNREAD = 30_000  # milliseconds that what was sent may stay unread, where the system can be told (Linux)
+
+
 def bind(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # who never reads would keep its connection for ever
+                listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD)
             listening.bind((host, port))
             listening.listen(128)
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from gristmill.api.problems import Trouble
 
 LIMIT = 2 * 1024 * 1024  # bytes of a body: the largest payload that the ledger takes, and room for how it is written
 _READ_ON = 16 * LIMIT  # bytes of a body that is too large: who is still sending does not listen to the answer
+_SENT_WITHIN = 60  # seconds that a body may take
 DEEPEST = 200  # levels of JSON: what is stored can have 254
 
 
@@ -99,6 +101,17 @@ def _same(origin: str, host: str, hosts: Sequence[str]) -> bool:
 
 async def _body(request: Request, receive: Receive) -> Receive:
     """Reads the body, which is small and, if it says so, JSON; gives back what hands it on."""
+    try:
+        async with asyncio.timeout(_SENT_WITHIN):
+            body = await _whole(receive)
+    except TimeoutError:
+        raise Trouble(408, f"the body did not come within {_SENT_WITHIN} seconds", {"Connection": "close"}) from None
+    if is_json(request) and body:
+        await run_in_threadpool(check_json, body)
+    return _replay(body, receive)
+
+
+async def _whole(receive: Receive) -> bytes:
     parts, size = list[bytes](), 0
     async for part in _parts(receive):
         size += len(part)
@@ -108,10 +121,7 @@ async def _body(request: Request, receive: Receive) -> Receive:
             break
     if size > LIMIT:
         raise Trouble(413, f"the body has more than {LIMIT:,} bytes, which is the limit", {"Connection": "close"})
-    body = b"".join(parts)
-    if is_json(request) and body:
-        await run_in_threadpool(check_json, body)
-    return _replay(body, receive)
+    return b"".join(parts)
 
 
 async def _parts(receive: Receive) -> AsyncIterator[bytes]:

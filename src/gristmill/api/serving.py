@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import signal
@@ -22,11 +23,13 @@ from gristmill.mill import Mill
 
 try:
     import uvicorn
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
 except ModuleNotFoundError:
     raise Invalid("a server needs uvicorn; run: pip install 'gristmill[serve]'") from None
 
 log = logging.getLogger("gristmill.api")
 _THREADS = 16  # requests that are at work at once: each has a connection to the database
+_ASKED_WITHIN = 30  # seconds from a connection to the end of its first request's head
 _GRACE = 5  # seconds that requests may go on when it is told to stop
 
 
@@ -75,6 +78,18 @@ def in_thread(mill: Mill, host: str, port: int) -> Iterator[str]:
         listening.close()
 
 
+class Protocol(AutoHTTPProtocol):
+    """Lets go who connects and does not ask: each would keep a file of this process, of which there are not many."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(_ASKED_WITHIN, self._let_go)
+
+    def _let_go(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()
+
+
 class Server(uvicorn.Server):
     """Ends those who follow events when it is told to stop: they would never leave by themselves."""
 
@@ -84,6 +99,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 made,
+                http=Protocol,
                 log_config=None,
                 access_log=False,
                 server_header=False,

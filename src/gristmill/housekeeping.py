@@ -26,6 +26,7 @@ from gristmill.ledger import (
     chores,
     commits,
     events,
+    failures,
     limiting,
     limits,
     minutes,
@@ -157,6 +158,7 @@ class Housekeeping:
             return
         self.ledger.do(tracing.forget)
         self.ledger.do(commits.forget)
+        self.ledger.do(failures.tidy)
         while self.ledger.do(events.forget) and time.monotonic() < until:
             pass
         for level in range(len(minutes.LEVELS)):

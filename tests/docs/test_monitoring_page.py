@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gristmill import Limit, Mill, Pipeline, task
+from gristmill.ledger import failures
 from gristmill.metrics import Family
 from tests.servers import ROOT
 
@@ -31,6 +32,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> list[Family]:
     with Mill.open(url, flow, polite) as mill:
         mill.start("flow", "a")
         mill.cancel_job(mill.enqueue_many("polite", [{"host": "x"}] * 9)[0])
+        mill.ledger.do(failures.count, 1, ["ValueError"])
         return mill.metrics()
 
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gristmill import Limit, Schedule, task
 from gristmill.clock import FrozenClock
-from gristmill.ledger import depth
+from gristmill.ledger import depth, failures
 from gristmill.ledger.finish import Verdict
 from gristmill.metrics import Family, exposition, text, to_json
 from tests.ledger.conftest import Open
@@ -102,6 +102,37 @@ def test_workers_that_are_late_busy_or_serve_a_queue(play: Play, clock: FrozenCl
     look = Look(play)
     assert (look("workers", state="active"), look("workers", state="late"), look("workers_busy")) == (1, 1, 1)
     assert (look("slots"), look("slots_busy"), look("queue_workers", queue="default")) == (6, 2, 1)
+
+
+# ---- failures
+
+
+def test_attempts_that_failed_by_the_class_of_the_error(play: Play) -> None:
+    play.mill.enqueue_many("stubborn", [{}] * 5)
+    first, second = play.player(), play.player()
+    one, two, three, done = first.take(4)
+    first.finish(
+        end(one, Verdict.ERROR, error_class="ValueError", reason="x"),
+        end(two, Verdict.PERMANENT, error_class="Permanent", reason="y"),
+        end(three, Verdict.TIMEOUT, reason="z"),
+    )
+    first.complete(done)
+    other = second.take_one()
+    first.end(other, Verdict.ERROR, error_class="KeyError")  # not its own: nothing is counted
+    second.end(other, Verdict.ERROR, error_class="ValueError")
+    expected = {"ValueError": 2, "Permanent": 1, "timeout": 1}
+
+    def counted() -> dict[str, float]:
+        look = Look(play)
+        kinds = look.keys("attempts_failed_total", "error_class")
+        return {kind: look("attempts_failed_total", error_class=kind) for kind in kinds}
+
+    assert counted() == expected
+    play.change("UPDATE gm_worker SET state = 2 WHERE id = :worker", worker=first.id)
+    assert play.ledger.do(failures.tidy) == 3
+    assert play.ledger.do(failures.tidy) == 0
+    assert counted() == expected
+    assert {row.worker_id for row in play.rows("SELECT worker_id FROM gm_failure")} == {0, second.id}
 
 
 # ---- runs

@@ -19,6 +19,7 @@ from gristmill.fingerprint import fingerprint
 from gristmill.ledger import applied, flow, names, parents
 from gristmill.ledger.claim import FREE_KEYS, PART_OF
 from gristmill.ledger.done import remember
+from gristmill.ledger.failures import count as count_failures
 from gristmill.ledger.hold import hold
 from gristmill.ledger.moment import Ended, moment
 from gristmill.ledger.outcomes import Completed, CompletedRow, Outcome, Verdict
@@ -397,6 +398,7 @@ def _keep_attempts(tx: Tx, worker: int, outcomes: Sequence[Outcome], marks: Mapp
             for o in outcomes
         ]
         tx.run(_KEEP, worker=worker, f=rows)
+        count_failures(tx, worker, [_kind(o) for o in outcomes if o.job in marks])
 
 
 def _end_runs(tx: Tx, outcomes: Sequence[Outcome]) -> None:

@@ -565,6 +565,13 @@ CREATE TABLE gm_commit (
 	PRIMARY KEY (connection)
 )
 ;
-INSERT INTO gm_version (version_num) VALUES ('0004')
+CREATE TABLE gm_failure (
+	error_class TEXT NOT NULL, 
+	worker_id BIGINT NOT NULL, 
+	attempts BIGINT NOT NULL, 
+	PRIMARY KEY (error_class, worker_id)
+)
+;
+INSERT INTO gm_version (version_num) VALUES ('0005')
 ;
 INSERT INTO gm_ledger (id, epoch, oldest) VALUES (1, 1, '0001')

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from gristmill.clock import SECOND
-from gristmill.ledger import limits, minutes
+from gristmill.ledger import failures, limits, minutes
 from gristmill.ledger.columns import REVISION
 from gristmill.ledger.depth import COUNTED, Depth, depths
 from gristmill.ledger.read import now
@@ -22,6 +22,7 @@ from gristmill.settings import VERSION
 from gristmill.states import ACTIVE_RUN, StageState, State, WorkerState
 
 _MOST_KEYS = 20  # of limits that hold something back, those with the most that waits
+_MOST_CLASSES = 100  # of errors, those that failed the most attempts
 _MOST_RUNS = 500  # active runs that are looked at for whether they are stuck: of more, as many as in these at least
 
 _QUEUES = Sql(
@@ -71,6 +72,7 @@ def measure(tx: Tx) -> list[Family]:
         _info(),
         *_queues(rows, found, workers, at),
         *_ended(tx),
+        _failed(tx),
         *_workers(workers, busy, at),
         *_runs(tx, at),
         _repairs(tx),
@@ -127,6 +129,14 @@ def _ended(tx: Tx) -> list[Family]:
         ran.add_histogram(BOUNDS, counted.ran_in, counted.ran, **of)
         waited.add_histogram(BOUNDS, counted.waited_in, counted.waited, **of)
     return [finished, retried, ran, waited]
+
+
+def _failed(tx: Tx) -> Family:
+    said = f"Attempts that failed, by the class of the error; of the {_MOST_CLASSES} with the most."
+    family = Family("gristmill_attempts_failed_total", "counter", said)
+    for kind, attempts in failures.totals(tx, _MOST_CLASSES):
+        family.add(attempts, error_class=kind)
+    return family
 
 
 def _workers(rows: Sequence[Any], busy: dict[int, int], at: int) -> list[Family]:

@@ -496,7 +496,7 @@ missed = Table(
 removal = Table("gm_removal", metadata, Column("stage_id", BigInteger, primary_key=True, autoincrement=False))
 
 ringer, message = delivery_tables(metadata)
-token, event, minute = watching_tables(metadata)
+token, event, minute, failure = watching_tables(metadata)
 
 # The trace that a job (0) or run (1) was asked for in. A table of its own: nobody pays for it where traces are off.
 trace = Table(

@@ -11,7 +11,7 @@ _ZERO = text("0")
 _IS_ALIVE, _IS_NEW = text("revoked_at IS NULL"), text("place IS NULL")
 
 
-def watching_tables(metadata: MetaData) -> tuple[Table, Table, Table]:
+def watching_tables(metadata: MetaData) -> tuple[Table, Table, Table, Table]:
     # Who may use the HTTP API, by what they know: only its hash is here.
     token = Table(
         "gm_token",
@@ -56,4 +56,13 @@ def watching_tables(metadata: MetaData) -> tuple[Table, Table, Table]:
         *(Column(name, BigInteger, nullable=False, server_default=_ZERO) for name in (*COUNTS, *BUCKETS)),
         postgresql_with={"fillfactor": "50"},  # a row is changed by every batch of its minute, on its own page
     )
-    return token, event, minute
+    # How many attempts failed, by the class of the error and by worker.
+    failure = Table(
+        "gm_failure",
+        metadata,
+        Column("error_class", Text, primary_key=True),
+        Column("worker_id", BigInteger, primary_key=True, autoincrement=False),
+        Column("attempts", BigInteger, nullable=False),
+        postgresql_with={"fillfactor": "50"},
+    )
+    return token, event, minute, failure

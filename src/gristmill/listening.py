@@ -6,7 +6,6 @@ import socket
 
 from gristmill.errors import Invalid
 
-
 _UNREAD = 30_000  # milliseconds that what was sent may stay unread, where the system can be told (Linux)
 
 

@@ -1,4 +1,4 @@
-"""What an application adds is there where `gristmill serve` serves it, and below the same guard: routes, pages, metrics, events."""
+"""What an application adds is there where `gristmill serve` serves it: routes, pages, metrics, events, all guarded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from gristmill import Mill
 from tests.api.server import serving
 
-APP = '''
+APP = """
 from pathlib import Path
 from gristmill import routes, task
 
@@ -37,7 +37,7 @@ def shop(app):
 
     app.state.metrics.append(sold)
     app.state.extras.append(Extra("Shelf", "/shelf", [Route("/shelf", shelf)], Path(__file__).parent))
-'''
+"""
 PAGE = '{% extends "base.html" %}{% block live %}<h1>{{ title }}</h1><p>{{ text }}</p>{% endblock %}'
 
 

@@ -23,7 +23,7 @@ from gristmill.mill import Mill
 
 try:
     import uvicorn
-    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 except ModuleNotFoundError:
     raise Invalid("a server needs uvicorn; run: pip install 'gristmill[serve]'") from None
 
@@ -78,15 +78,15 @@ def in_thread(mill: Mill, host: str, port: int) -> Iterator[str]:
         listening.close()
 
 
-class Protocol(AutoHTTPProtocol):
+class Protocol(H11Protocol):
     """Lets go who connects and does not ask: each would keep a file of this process, of which there are not many."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
         self.loop.call_later(_ASKED_WITHIN, self._let_go)
 
     def _let_go(self) -> None:
-        if self.cycle is None:
+        if getattr(self, "cycle", None) is None:  # no request has begun
             self.transport.abort()
 
 

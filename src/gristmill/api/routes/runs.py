@@ -39,9 +39,7 @@ from gristmill.settings import KEY_LIMIT
 
 router = APIRouter(prefix="/runs", tags=["runs"])
 _Run = shape(Run)
-_RunDetail = extended(
-    Run, "RunDetail", results=dict[str, Any], order=dict[str, list[str]], recoveries=list_of(Recovery)
-)
+_RunDetail = extended(Run, "RunDetail", results=dict[str, Any], order=dict[str, list[str]], recoveries=list_of(Recovery))
 _Started = extended(Run, "StartedRun", created=bool)
 _Retried = extended(RetriedRun, "RetriedRunAnswer", dry_run=bool, count=int)
 StageName = Annotated[Name, Path()]

@@ -129,7 +129,7 @@ def peek(view: View, number: int) -> Response:
     found = view.mill.job(number)
     why = view.mill.why(job=number)
     attempts = {number: view.mill.attempts(number)[:1]}
-    about = {"kind": f"Job {number}, {found.task}", "name": job_name(found), "state": found.state}
+    about: dict[str, Any] = {"kind": f"Job {number}, {found.task}", "name": job_name(found), "state": found.state}
     return view.page("peek.html", **about, why=why, failed=[found], attempts=attempts, path=f"/jobs/{number}", run=None)
 
 

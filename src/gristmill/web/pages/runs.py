@@ -88,7 +88,7 @@ def peek(view: View, number: int) -> Response:
     failed = view.mill.jobs(run=number, state="failed", parts=False, limit=3)
     attempts = {job.id: view.mill.attempts(job.id)[:1] for job in failed[:1]}
     why, found = view.mill.why(run=number), view.mill.run(number)
-    about = {"kind": f"Run {number}, {found.pipeline}", "name": found.subject, "state": found.state}
+    about: dict[str, Any] = {"kind": f"Run {number}, {found.pipeline}", "name": found.subject, "state": found.state}
     return view.page("peek.html", **about, why=why, failed=failed, attempts=attempts, path=f"/runs/{number}", run=number)
 
 

@@ -96,7 +96,7 @@ def peek(view: View, number: int) -> Response:
     failed = view.mill.jobs(run=run, state="failed", parts=False, limit=3) if run else []
     attempts = {job.id: view.mill.attempts(job.id)[:1] for job in failed[:1]}
     seen: dict[str, Any] = {"why": _why(view, found), "failed": failed, "attempts": attempts, "run": run}
-    about = {"kind": f"Subject of {found.pipeline}", "name": found.name, "state": found.state}
+    about: dict[str, Any] = {"kind": f"Subject of {found.pipeline}", "name": found.name, "state": found.state}
     return view.page("peek.html", path=f"/subjects/{number}", **about, **seen)
 
 

@@ -11,7 +11,7 @@ from gristmill.progress import others, progress
 from gristmill.web.phrases import shape, tone, words
 from gristmill.wording import count
 
-_WIDTH, _HEIGHT, _ACROSS, _DOWN, _EDGE = 190, 92, 46, 18, 3
+_WIDTH, _HEIGHT, _ACROSS, _DOWN, _EDGE = 190, 92, 32, 18, 3
 _LETTERS, _SIGNS = 21, 26  # of a name, and of a line, that fit
 
 

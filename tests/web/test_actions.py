@@ -248,3 +248,4 @@ def test_who_may_only_look_sees_no_buttons(dashboard: Dashboard, opened: Callabl
             assert page.locator("main form[method=post] button").count() == 0, path
             assert page.locator("main input[type=checkbox]").count() == 0, path
         expect(page.locator(".who")).to_contain_text("read-only")
+        page.close()  # before its server ends

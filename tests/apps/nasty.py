@@ -32,6 +32,13 @@ def short(ctx: Context, folder: Path, n: int) -> None:
     mark(folder / "short", str(n))
 
 
+@task(timeout=0.3, retries=Retries(0))
+def shout(ctx: Context, folder: Path) -> None:
+    """Short, but there is much to tell of it."""
+    mark(folder / "shouted")
+    raise ValueError("x" * 15_000)
+
+
 @task(retries=Retries(0, crashes=0))
 def short_or_deadly(ctx: Context, deadly: bool = False) -> None:
     if deadly:

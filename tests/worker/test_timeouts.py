@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -163,3 +164,21 @@ def test_an_async_jobs_time_does_not_count_while_its_process_starts(sqlite_url: 
         job = mill.enqueue("quick_async", timeout=0.5)
         drain(mill, slots=1)
         assert mill.job(job.id).state == "completed"
+
+
+def test_a_worker_that_is_slow_to_listen_is_not_on_a_jobs_time(nasty: Mill, folder: Path) -> None:
+    """A child that has more to tell than fits into its socket waits for its worker, after the last job that it tells of."""
+    seen = [0]
+
+    def listen_late(now: float) -> float:
+        shouted = len(lines(folder / "shouted"))
+        if shouted >= seen[-1] + 40:
+            seen.append(shouted)
+            threading.Event().wait(0.5)  # longer than the time limit
+        return 0.001
+
+    nasty.enqueue_many("short_or_deadly", [{}] * 300)  # so that many are given to a child at once
+    jobs = nasty.enqueue_many("shout", [{"folder": folder}] * 300)
+    nasty.work(until="drained", slots=1, tickers=[listen_late])
+    assert len(seen) > 2
+    assert {nasty.job(number).error_class for number in jobs} == {"ValueError"}

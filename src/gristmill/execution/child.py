@@ -267,7 +267,7 @@ def work(child: Child) -> None:
         try:
             given = child.inbox.popleft()
         except IndexError:
-            child.report()
+            _tell(child)
             if what := child.home.changed():
                 _leave(child, task, what)
                 return
@@ -277,7 +277,7 @@ def work(child: Child) -> None:
             since = monotonic()
             continue
         if given[0].task != task:
-            child.report()
+            _tell(child)
             if what := child.home.changed():
                 child.inbox.appendleft(given)
                 _leave(child, task, what)
@@ -285,11 +285,17 @@ def work(child: Child) -> None:
             task = given[0].task
         child.done.append(_run(child, given))
         if len(child.done) >= _FLUSH_AT or monotonic() - since > _FLUSH_EVERY:
-            child.report()
+            _tell(child)
             if what := child.home.changed():
                 _leave(child, task, what)
                 return
             since = monotonic()
+
+
+def _tell(child: Child) -> None:
+    """The supervisor may be slow to listen: that is not the time of the job which ended last."""
+    child.status.pause()
+    child.report()
 
 
 def _leave(child: Child, task: str, what: str) -> None:

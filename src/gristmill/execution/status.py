@@ -6,6 +6,7 @@ Shared memory instead of messages: saying "I am on the next job" must cost nothi
 from __future__ import annotations
 
 import fcntl
+import math
 import mmap
 import os
 import struct
@@ -44,6 +45,10 @@ class Status:
         started = time.monotonic()
         _CURRENT.pack_into(self._map, 0, job, started)
         return started
+
+    def pause(self) -> None:
+        """The job has ended, and is being told of: should the process die of that it is still to blame, but not late."""
+        _CURRENT.pack_into(self._map, 0, self.current()[0], math.inf)
 
     def end(self) -> None:
         _CURRENT.pack_into(self._map, 0, 0, 0.0)

@@ -185,20 +185,11 @@ def fan(peer: Peer) -> Result:
     with working(peer) as workers:
         if not order.fail:
             warm(workers)
+        before = marked(order.folder)
         began = time.monotonic_ns()
         peer.fan(order.count)
         asked = time.monotonic_ns()
-        limit = time.monotonic() + order.seconds
-        before, quiet = -1, time.monotonic()
-        while time.monotonic() < limit:
-            workers.check()
-            if (found := marked(order.folder)) != before:
-                before, quiet = found, time.monotonic()
-                if found > order.count * (1 - order.fail) - 1 and any(n == CALLBACK for n, _ in marks(order.folder)):
-                    break
-            elif order.fail and time.monotonic() - quiet > order.seconds / 2:
-                break  # nothing has happened for long
-            time.sleep(LOOK_SECONDS / 2)
+        wait_for_callback(workers, before)
     found_marks = [(n, when) for n, when in marks(order.folder) if when >= began and n != PROBE - 1]
     callbacks = [when for n, when in found_marks if n == CALLBACK]
     children = [n for n, _ in found_marks if n != CALLBACK]
@@ -211,6 +202,24 @@ def fan(peer: Peer) -> Result:
         "count": order.count,
         "waited": order.seconds,
     }
+
+
+def wait_for_callback(workers: Workers, before: int) -> None:
+    """At most so long after the first mark beyond those from before; where some fail, until nothing happens any more."""
+    order = workers.peer.order
+    children = order.count * (1 - order.fail) - 1  # fewer have not run before it; to read all marks takes time
+    last, changed = before, time.monotonic()
+    limit = changed + START_SECONDS
+    while (now := time.monotonic()) < limit:
+        workers.check()
+        if (found := marked(order.folder)) != last:
+            limit = now + order.seconds if last == before else limit
+            last, changed = found, now
+            if found - before > children and any(number == CALLBACK for number, _ in marks(order.folder)):
+                return
+        elif order.fail and found > before and now - changed > order.seconds / 2:
+            return
+        time.sleep(LOOK_SECONDS / 2)
 
 
 def latency(peer: Peer) -> Result:

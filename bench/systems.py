@@ -1,0 +1,70 @@
+"""Who is measured: Gristmill, its peers, and the raw loops as a yardstick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OURS = "gristmill"
+LOOPS = "loops"
+
+
+@dataclass(frozen=True)
+class System:
+    """A program of bench.peers in one of its variants."""
+
+    program: str
+    store: str  # sqlite, postgres or redis
+    variant: str = ""
+    rate: int = 1000  # jobs per second that it drains at best, roughly: how many it is given
+    main: bool = True  # a second variant of a peer is only drained and killed
+    title: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.program}-{self.variant}" if self.variant else self.program
+
+    @property
+    def is_peer(self) -> bool:
+        return self.program not in (OURS, LOOPS)
+
+    @property
+    def is_fast(self) -> bool:
+        """Drains 100,000 in a time that one can wait for."""
+        return self.rate >= 8000
+
+
+SYSTEMS = (
+    System(OURS, "sqlite", "sqlite", 60_000, title="Gristmill, SQLite"),
+    System(OURS, "postgres", "postgres", 25_000, title="Gristmill, PostgreSQL"),
+    System(LOOPS, "sqlite", "sqlite", 100_000, title="raw loop, SQLite"),
+    System(LOOPS, "postgres", "postgres", 30_000, title="raw loop, PostgreSQL"),
+    System("pgqueuer", "postgres", "100", 12_000, title="PgQueuer, batches of 100"),
+    System("huey", "redis", "redis", 2600, title="Huey, Redis"),
+    System("dramatiq", "redis", "", 2300, title="Dramatiq"),
+    System("huey", "sqlite", "sqlite", 2000, title="Huey, SQLite"),
+    System("taskiq", "redis", "list", 1800, title="taskiq, list"),
+    System("saq", "redis", "redis", 1400, title="SAQ, Redis"),
+    System("streaq", "redis", "", 1200, title="streaq"),
+    System("dbos", "sqlite", "sqlite", 1100, title="DBOS, SQLite"),
+    System("celery", "redis", "early", 600, title="Celery"),
+    System("procrastinate", "postgres", "10", 550, title="Procrastinate, concurrency 10"),
+    System("rq", "redis", "simple", 400, title="RQ, SimpleWorker"),
+    System("arq", "redis", "", 300, title="Arq"),
+    System("pgqueuer", "postgres", "10", 5000, main=False, title="PgQueuer, batches of 10"),
+    System("taskiq", "redis", "stream", 1400, main=False, title="taskiq, stream"),
+    System("dbos", "postgres", "postgres", 470, main=False, title="DBOS, PostgreSQL"),
+    System("celery", "redis", "late", 580, main=False, title="Celery, acks_late"),
+    System("saq", "postgres", "postgres", 350, main=False, title="SAQ, PostgreSQL"),
+    System("procrastinate", "postgres", "1", 300, main=False, title="Procrastinate, concurrency 1"),
+    System("rq", "redis", "fork", 110, main=False, title="RQ, fork per job"),
+)
+BY_NAME = {system.name: system for system in SYSTEMS}
+
+
+def chosen(only: list[str]) -> list[System]:
+    """By name of a system or of a program; nothing named: all. Gristmill and the loops are always wanted by their names."""
+    unknown = set(only) - set(BY_NAME) - {system.program for system in SYSTEMS}
+    if unknown:
+        known = sorted({*BY_NAME, *(system.program for system in SYSTEMS)})
+        raise SystemExit(f"bench: there is no {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return [system for system in SYSTEMS if not only or system.name in only or system.program in only]

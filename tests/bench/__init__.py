@@ -1,0 +1,1 @@
+"""The parts of the benchmarks that measure nothing: plans, tables, charts, floors."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Any
@@ -147,9 +147,14 @@ class Parameters:
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """All arguments of one job, as JSON can carry them: none unknown, none missing, each of its type."""
-        self.refuse_unknown(values)
-        self.refuse_missing(values)
+        if not self._required <= values.keys() <= self.by_name.keys():
+            self.refuse_unknown(values)
+            self.refuse_missing(values)
         return self.check_named(values)
+
+    @cached_property
+    def _required(self) -> Set[str]:
+        return {name for name, parameter in self.by_name.items() if parameter.required}
 
     def check_named(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values converted where this function names them, the others as they are."""

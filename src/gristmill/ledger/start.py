@@ -222,15 +222,16 @@ _ENQUEUE = Sql(
     " at bigint, delay bigint, twin text, scope smallint, lim int} WHERE true ON CONFLICT DO NOTHING"
     f" RETURNING {columns(JOB)}, NULL AS stage, NULL AS subject, '' AS task, '' AS queue, false AS adopted, NULL AS missed"
 )
+# What all have in common is not sent with each.
 _ENQUEUE_READY = Sql(
     "INSERT INTO gm_job (task_id, queue_id, pool, priority, state, ready, created_at, args)"
-    f" SELECT f.task, f.queue, f.pool, f.priority, {State.QUEUED:d}, {{next}}, {{now}}, f.args"
-    " FROM {rows f: task int, queue int, pool smallint, priority smallint, args text} WHERE true RETURNING id"
+    f" SELECT :task_id, :queue_id, :pool, :priority, {State.QUEUED:d}, {{next}}, {{now}}, f.args"
+    " FROM {rows f: args text} WHERE true RETURNING id"
 )
 _ENQUEUE_WAITING = Sql(
     "INSERT INTO gm_job (task_id, queue_id, pool, priority, state, run_at, created_at, args, limit_id)"
-    f" SELECT f.task, f.queue, f.pool, f.priority, {State.QUEUED:d}, {{waiting}}, {{now}}, f.args, f.lim"
-    " FROM {rows f: task int, queue int, pool smallint, priority smallint, args text, lim int} WHERE true RETURNING id"
+    f" SELECT :task_id, :queue_id, :pool, :priority, {State.QUEUED:d}, {{waiting}}, {{now}}, f.args, f.lim"
+    " FROM {rows f: args text, lim int} WHERE true RETURNING id"
 )
 TWIN = Sql("SELECT id FROM gm_job WHERE unique_key = :key")
 
@@ -255,16 +256,17 @@ def enqueue(tx: Tx, job: NewJob) -> tuple[int, bool, Any]:
 _BULK = 5000  # jobs per statement
 
 
-def enqueue_many(tx: Tx, jobs: Sequence[NewJob]) -> list[int]:
-    """Adds jobs of one task without unique keys, all or none; says their ids. All of them have limits, or none has."""
-    limited = {job.limit_id for job in jobs} - {None}
-    for queue in {job.queue_id for job in jobs} if not limited else ():
-        tx.ring(queue)
-    for limit in limited:
+def enqueue_many(tx: Tx, like: NewJob, args: Sequence[str], limits: Sequence[int | None] = ()) -> list[int]:
+    """Adds jobs of one task without unique keys, all or none; says their ids. They differ in arguments, and in the keys of
+    their limits if they have any."""
+    if not limits:
+        tx.ring(like.queue_id)
+    for limit in set(limits):
         tx.poke(limit)
+    rows = list(zip(args, limits, strict=True) if limits else zip(args, strict=True))
+    alike = {"task_id": like.task_id, "queue_id": like.queue_id, "pool": like.pool, "priority": like.priority}
     ids: list[int] = []
-    for first in range(0, len(jobs), _BULK):
-        some = jobs[first : first + _BULK]
-        rows: list[tuple[Any, ...]] = [(*job[:5], job.limit_id) if limited else job[:5] for job in some]
-        ids += [row[0] for row in tx.tuples(_ENQUEUE_WAITING if limited else _ENQUEUE_READY, f=rows)]
+    for first in range(0, len(rows), _BULK):
+        some = rows[first : first + _BULK]
+        ids += [row[0] for row in tx.tuples(_ENQUEUE_WAITING if limits else _ENQUEUE_READY, f=some, **alike)]
     return ids

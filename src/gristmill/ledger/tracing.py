@@ -56,8 +56,8 @@ def enqueue(tx: Tx, traceparent: str, verb: Callable[..., Any], job: Any) -> Any
     return answer
 
 
-def enqueue_many(tx: Tx, traceparent: str, verb: Callable[..., Any], jobs: Any) -> Any:
-    ids = verb(tx, jobs)
+def enqueue_many(tx: Tx, traceparent: str, verb: Callable[..., Any], *asked: Any) -> Any:
+    ids = verb(tx, *asked)
     _add(tx, _JOB, traceparent, ids)
     return ids
 

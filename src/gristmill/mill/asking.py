@@ -171,16 +171,15 @@ class Asking(Reading):
         how = self._how(registered, queue, None, None)
         level = int(Priority.of(priority))
         checked = [registered.parameters.check(arguments(a)) for a in args]
-        jobs = [starting.NewJob(*how, level, encode(values, "the job's arguments")) for values in checked]
-        if jobs and registered.limit is not None:
-            limits = self._limits(registered, checked)
-            jobs = [job._replace(limit_id=limit) for job, limit in zip(jobs, limits, strict=True)]
-        if not jobs:
+        if not checked:
             return []
+        payloads = [encode(values, "the job's arguments") for values in checked]
+        limits = self._limits(registered, checked) if registered.limit is not None else ()
         with traces.asking(f"enqueue {registered.name}") as asked:
-            asked.tell(task=registered.name, jobs=len(jobs))
+            asked.tell(task=registered.name, jobs=len(payloads))
             do: Do = self.ledger.do
-            ids: list[int] = do(*_traced(asked, tracing.enqueue_many, starting.enqueue_many), jobs)
+            verb = _traced(asked, tracing.enqueue_many, starting.enqueue_many)
+            ids: list[int] = do(*verb, starting.NewJob(*how, level, ""), payloads, limits)
         return ids
 
     def _limits(

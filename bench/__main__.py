@@ -26,11 +26,11 @@ def main() -> int:
         return guard.main()
     mode = "quick" if options.quick else "full"
     began = time.monotonic()
-    chosen, measures = systems.chosen(options.only), plan.chosen(options.scenario)
+    chosen, measures = systems.chosen(options.only, options.quick), plan.chosen(options.scenario)
     figures = Figures(mode, machine(), playing.about(chosen))
     steps = list(plan.steps(chosen, measures, options.rounds or (1 if options.quick else 3), options.quick))
     with playing.servers() as servers:
-        measure(figures, steps, servers, began + BUDGET[mode])
+        measure(figures, steps, servers, began + (60 * options.minutes or BUDGET[mode]))
     figures.seconds = time.monotonic() - began
     return tell(figures, folder(options))
 
@@ -51,6 +51,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--guard", action="store_true", help="compare the hot path with bench/floors.json and end with 1 if it is below"
     )
+    parser.add_argument("--minutes", type=float, default=0, help="begin nothing after so many (default: 28, quick: 4.5)")
     return parser.parse_args()
 
 

@@ -28,13 +28,14 @@ HOW = """
   that its own documentation recommends for two cores. Its program is in `bench/peers`; what is measured is in
   `bench/peers/scenarios.py` and the same for all. A job writes one mark to a file; figures come from those marks alone.
 - All take turns: a measure for each system, then the next one, then another round. A figure is the median of its rounds,
-  with the least and the most beside it. Each order has a fresh database.
+  with the least and the most beside it if there are several (Gristmill and the loops have more of them than their peers).
+  Each order has a fresh database.
 - PostgreSQL has fsync and synchronous_commit on, SQLite commits to the disk (synchronous FULL), Valkey's append-only file
   is written out every second.
 - Drains: the jobs are there, then the workers start; the rate is that between a tenth and nine tenths of them. A slow peer
-  gets fewer jobs (as many as it drains in 4 s), and only those that drain 8,000 per second are given 100,000.
+  gets fewer jobs (as many as it drains in 3 s), and only those that drain 8,000 per second are given 100,000.
 - Killed midway: all workers get SIGKILL when a third of 300 jobs have ended, and are started again at once; what has not
-  ended 40 s later is unfinished. A second variant of a peer is only drained and killed.
+  ended 36 s later is unfinished. A second variant of a peer is only drained and killed.
 - The raw loop is what PostgreSQL or SQLite allow at most on the same tables: one process that claims and finishes batches
   of 500 and does nothing else.
 """

@@ -19,7 +19,8 @@ class Measure:
     scenario: str
     settings: Callable[[System, bool], Settings]  # of a system, and whether it is the quick form
     wanted: Callable[[System, bool], bool]
-    repeats: bool = False  # measured again in each round
+    peers: int = 1  # in so many of the rounds
+    again: bool = False  # Gristmill and the loops are in all of them
     together: bool = False  # is not about time: several systems at once
     title: str = ""
 
@@ -64,8 +65,16 @@ def many(system: System, quick: bool) -> Settings:
 
 
 def drain_some(system: System, quick: bool) -> Settings:
-    seconds = 2 if quick else 4
+    seconds = 1 if quick else 3
     return {"count": min(10_000, max(200, system.rate * seconds)), "seconds": seconds}
+
+
+def fan(system: System, quick: bool) -> Settings:
+    return {"count": 300 if quick and system.is_peer else 1000, "seconds": 8 if quick else 20}
+
+
+def latency(system: System, quick: bool) -> Settings:
+    return {"count": 30, "seconds": 2} if quick else {"count": 80, "seconds": 5}
 
 
 def drain_many(system: System, quick: bool) -> Settings:
@@ -96,16 +105,16 @@ def times(count: int, seconds: float, **more: Any) -> Callable[[System, bool], S
 
 
 MEASURES = (
-    Measure("drain", "drain", drain_some, also_variants, repeats=True, title="drain of up to 10,000, jobs/s"),
-    Measure("fan", "fan", times(1000, 20), queues, repeats=True, title="fan-out and fan-in of 1,000, s"),
-    Measure("latency", "latency", times(80, 5), queues, repeats=True, title="idle latency, ms"),
-    Measure("bulk", "bulk", many, everybody, repeats=True, title="enqueue in bulk, jobs/s"),
-    Measure("drain-many", "drain", drain_many, fast, repeats=True, title="drain of 100,000, jobs/s"),
-    Measure("fail", "fan", times(200, 20, fail=0.05), queues, together=True, title="5% of children fail"),
-    Measure("kill", "kill", times(300, 40), variants_of_queues, together=True, title="workers killed midway"),
-    Measure("io", "io", io, has_io, repeats=True, title="10 ms awaits, 1,000 at once, jobs/s"),
+    Measure("drain", "drain", drain_some, also_variants, peers=3, again=True, title="drain of up to 10,000, jobs/s"),
+    Measure("fan", "fan", fan, queues, peers=2, again=True, title="fan-out and fan-in of 1,000, s"),
+    Measure("latency", "latency", latency, queues, peers=2, again=True, title="idle latency, ms"),
+    Measure("bulk", "bulk", many, everybody, again=True, title="enqueue in bulk, jobs/s"),
+    Measure("drain-many", "drain", drain_many, fast, peers=2, again=True, title="drain of 100,000, jobs/s"),
+    Measure("fail", "fan", times(200, 16, fail=0.05), queues, together=True, title="5% of children fail"),
+    Measure("kill", "kill", times(300, 36), variants_of_queues, together=True, title="workers killed midway"),
+    Measure("io", "io", io, has_io, again=True, title="10 ms awaits, 1,000 at once, jobs/s"),
     Measure("backlog", "drain", backlog, deep, title="drain with 1,000,000 queued, jobs/s"),
-    Measure("fan-many", "fan", times(10_000, 40), at_length, title="fan-out and fan-in of 10,000, s"),
+    Measure("fan-many", "fan", times(10_000, 30), at_length, title="fan-out and fan-in of 10,000, s"),
     Measure("enqueue", "enqueue", times(2000, 2), at_length, title="enqueue one by one, jobs/s"),
     Measure("load", "load", times(0, 4), at_length, title="latency at 50% load, ms"),
     Measure("startup", "startup", times(1, 10), at_length, title="start-up and memory"),
@@ -121,12 +130,17 @@ def chosen(scenarios: list[str]) -> list[Measure]:
     return [m for m in MEASURES if not scenarios or m.name in scenarios or m.scenario in scenarios]
 
 
+def rounds_of(measure: Measure, system: System, rounds: int) -> int:
+    """There is not the time for all in each round: what decides most is measured most often."""
+    if not system.main:
+        return 1
+    return rounds if measure.again and not system.is_peer else min(measure.peers, rounds)
+
+
 def steps(systems: list[System], measures: list[Measure], rounds: int, quick: bool) -> Iterator[Step]:
     """Round by round, and in each a measure for all systems, so that all see the same machine."""
     for number in range(rounds):
         for measure in measures:
-            if number and not measure.repeats:
-                continue
             for system in systems:
-                if measure.wanted(system, quick):
+                if measure.wanted(system, quick) and number < rounds_of(measure, system, rounds):
                     yield Step(number, measure, system, measure.settings(system, quick))

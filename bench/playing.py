@@ -27,7 +27,7 @@ from tests.servers import create_database, drop_database, postgres_server
 from tests.valkey import running_valkey
 
 ROOT = Path(__file__).parent.parent
-TOGETHER = 4  # orders at once, where time is not what is measured
+TOGETHER = 6  # orders at once, where time is not what is measured
 OVERHEAD = 150.0  # seconds beside those that an order may measure for: starting, filling, waiting for the first job
 Result = dict[str, Any]
 

@@ -17,6 +17,7 @@ class System:
     variant: str = ""
     rate: int = 1000  # jobs per second that it drains at best, roughly: how many it is given
     main: bool = True  # a second variant of a peer is only drained and killed
+    quick: bool = True  # the quick form leaves out, unless they are named, some that come first in no row
     title: str = ""
 
     @property
@@ -44,12 +45,12 @@ SYSTEMS = (
     System("huey", "sqlite", "sqlite", 2000, title="Huey, SQLite"),
     System("taskiq", "redis", "list", 1800, title="taskiq, list"),
     System("saq", "redis", "redis", 1400, title="SAQ, Redis"),
-    System("streaq", "redis", "", 1200, title="streaq"),
-    System("dbos", "sqlite", "sqlite", 1100, title="DBOS, SQLite"),
+    System("streaq", "redis", "", 1200, quick=False, title="streaq"),
+    System("dbos", "sqlite", "sqlite", 1100, quick=False, title="DBOS, SQLite"),
     System("celery", "redis", "early", 600, title="Celery"),
     System("procrastinate", "postgres", "10", 550, title="Procrastinate, concurrency 10"),
     System("rq", "redis", "simple", 400, title="RQ, SimpleWorker"),
-    System("arq", "redis", "", 300, title="Arq"),
+    System("arq", "redis", "", 300, quick=False, title="Arq"),
     System("pgqueuer", "postgres", "10", 5000, main=False, title="PgQueuer, batches of 10"),
     System("taskiq", "redis", "stream", 1400, main=False, title="taskiq, stream"),
     System("dbos", "postgres", "postgres", 470, main=False, title="DBOS, PostgreSQL"),
@@ -61,10 +62,12 @@ SYSTEMS = (
 BY_NAME = {system.name: system for system in SYSTEMS}
 
 
-def chosen(only: list[str]) -> list[System]:
-    """By name of a system or of a program; nothing named: all. Gristmill and the loops are always wanted by their names."""
+def chosen(only: list[str], quick: bool = False) -> list[System]:
+    """By name of a system or of a program; nothing named: all."""
     unknown = set(only) - set(BY_NAME) - {system.program for system in SYSTEMS}
     if unknown:
         known = sorted({*BY_NAME, *(system.program for system in SYSTEMS)})
         raise SystemExit(f"bench: there is no {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    return [system for system in SYSTEMS if not only or system.name in only or system.program in only]
+    if not only:
+        return [system for system in SYSTEMS if not quick or (system.main and system.quick)]
+    return [system for system in SYSTEMS if system.name in only or system.program in only]

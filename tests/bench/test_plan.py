@@ -38,8 +38,24 @@ def test_rounds_are_interleaved():
 
 def test_a_slow_peer_gets_fewer_jobs():
     drain = plan.BY_NAME["drain"]
-    assert drain.settings(systems.BY_NAME["rq-fork"], False)["count"] == 440
-    assert drain.settings(systems.BY_NAME["huey-redis"], False)["count"] == 10_000
+    assert drain.settings(systems.BY_NAME["rq-fork"], False)["count"] == 330
+    assert drain.settings(systems.BY_NAME["pgqueuer-100"], False)["count"] == 10_000
+
+
+def test_what_decides_most_is_measured_most_often():
+    def rounds(measure: str, system: str) -> int:
+        return plan.rounds_of(plan.BY_NAME[measure], systems.BY_NAME[system], 3)
+
+    assert [rounds("drain", name) for name in ("gristmill-sqlite", "arq", "rq-fork")] == [3, 3, 1]
+    assert [rounds("bulk", name) for name in ("loops-sqlite", "arq")] == [3, 1]
+    assert [rounds("kill", name) for name in ("gristmill-sqlite", "arq")] == [1, 1]
+
+
+def test_the_quick_form_leaves_some_out_unless_they_are_named():
+    names = [system.name for system in systems.chosen([], quick=True)]
+    assert "gristmill-postgres" in names
+    assert not {"arq", "rq-fork"} & set(names)
+    assert [system.name for system in systems.chosen(["arq"], quick=True)] == ["arq"]
 
 
 def test_a_wrong_name_is_answered_with_those_that_there_are():

@@ -6,6 +6,7 @@ import argparse
 import itertools
 import os
 import platform
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ BUDGET = {"full": 28 * 60, "quick": 4.5 * 60}  # seconds; what was not begun by 
 
 def main() -> int:
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers, programs and their workers end too
     if options.guard:
         return guard.main()
     mode = "quick" if options.quick else "full"

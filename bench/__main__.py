@@ -33,8 +33,8 @@ def main() -> int:
     steps = list(plan.steps(chosen, measures, options.rounds or (1 if options.quick else 3), options.quick))
     with playing.servers() as servers:
         measure(figures, steps, servers, began + (60 * options.minutes or BUDGET[mode]))
-    figures.seconds = time.monotonic() - began
-    return tell(figures, folder(options))
+        figures.seconds = time.monotonic() - began
+        return tell(figures, folder(options))  # before the servers end: should one not want to, nothing is lost
 
 
 def parse() -> argparse.Namespace:

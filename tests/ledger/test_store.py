@@ -217,7 +217,7 @@ def test_a_writer_among_busy_others_gets_its_turn(sqlite_url: str) -> None:
 
     def others() -> None:
         while not enough.is_set():
-            ledger.do(counting(lambda tx: start.enqueue_many(tx, [job]), written))
+            ledger.do(counting(lambda tx: start.enqueue_many(tx, job, ["{}"]), written))
 
     crowd = [Thread(target=others) for _ in range(3)]
     for thread in crowd:
@@ -250,7 +250,7 @@ def test_a_look_never_waits_for_a_writer(play: Play) -> None:
     writing, seen = Event(), Event()
 
     def write_slowly(tx: Tx) -> None:
-        start.enqueue_many(tx, [NewJob(*play.mill._how(solo, None, None, None), 1, "{}")])
+        start.enqueue_many(tx, NewJob(*play.mill._how(solo, None, None, None), 1, ""), ["{}"])
         writing.set()
         assert seen.wait(30)
 

@@ -261,7 +261,7 @@ def enqueue_many(tx: Tx, like: NewJob, args: Sequence[str], limits: Sequence[int
     their limits if they have any."""
     if not limits:
         tx.ring(like.queue_id)
-    for limit in set(limits):
+    for limit in set(limits) - {None}:
         tx.poke(limit)
     rows = list(zip(args, limits, strict=True) if limits else zip(args, strict=True))
     alike = {"task_id": like.task_id, "queue_id": like.queue_id, "pool": like.pool, "priority": like.priority}

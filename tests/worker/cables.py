@@ -43,6 +43,7 @@ class Cable:
         self._flows.set()
         self._lose_commit = threading.Event()
         self._lose_of = b""
+        self._losing: set[socket.socket] = set()  # ends at the server whose next answer gets lost
         self._listening: set[socket.socket] = set()  # ends at the server of connections that said LISTEN
         self._deaf = False
         self.unheard = 0  # how often a notification was dropped
@@ -105,9 +106,9 @@ class Cable:
                 if b"COMMIT" not in data:
                     sink.sendall(data)
                 elif self._loses(transcript.said):
-                    source.shutdown(socket.SHUT_RDWR)  # before the server can answer
+                    self._losing.add(sink)
                     sink.sendall(data)
-                    break
+                    return  # the answer ends both: until then the COMMIT may be on its way, and whoever asks may be first
                 else:
                     transcript.forget()
                     sink.sendall(data)
@@ -125,6 +126,8 @@ class Cable:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 self._flows.wait()
+                if source in self._losing:
+                    break
                 if self._deaf and source in self._listening and data[:1] == b"A":
                     self.unheard += 1
                     continue

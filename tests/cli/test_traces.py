@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from gristmill.ledger.store import Ledger
 from tests.cli.conftest import Cli, clean_environment
 from tests.worker.helpers import eventually
 
@@ -179,9 +180,21 @@ def test_what_was_asked_for_without_traces_is_a_trace_of_its_own(cli: Cli, colle
     assert {span.parent for span in spans} == {""}
 
 
-def test_what_a_schedule_starts_is_in_the_trace_of_its_fire_time(cli: Cli, collector: Collector, on: dict[str, str]) -> None:
-    with cli.spawn("work", **on) as worker:
-        fired = eventually(lambda: [span for span in collector.spans if span.name == "fire often"], "it is fired")[0]
+_YEAR = 366 * 86_400_000_000
+_A_YEAR_EARLIER = f"UPDATE gm_schedule SET fire_at = fire_at - {_YEAR}, due_at = due_at - {_YEAR} WHERE name = 'yearly'"
+
+
+def _make_due(ledger: Ledger) -> bool:
+    with ledger.transaction() as connection:
+        return connection.exec_driver_sql(_A_YEAR_EARLIER).rowcount == 1
+
+
+def test_what_a_schedule_starts_is_in_the_trace_of_its_fire_time(
+    cli: Cli, collector: Collector, on: dict[str, str], database_url: str
+) -> None:
+    with contextlib.closing(Ledger(database_url)) as ledger, cli.spawn("work", **on) as worker:
+        eventually(lambda: _make_due(ledger), "the worker has written it down")
+        fired = eventually(lambda: [span for span in collector.spans if span.name == "fire yearly"], "it is fired")[0]
         ran = eventually(
             lambda: [s for s in collector.spans if s.name == "run hello" and s.parent == fired.number], "it ran"
         )
@@ -189,7 +202,7 @@ def test_what_a_schedule_starts_is_in_the_trace_of_its_fire_time(cli: Cli, colle
         by_hand, found = collector.one("fire by-hand"), collector.one("run site.find")
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0
-    assert fired.about == {"gristmill.schedule": "often", "gristmill.outcome": "started"}
+    assert fired.about == {"gristmill.schedule": "yearly", "gristmill.outcome": "started"}
     assert (ran[0].trace, fired.kind) == (fired.trace, 4)
     assert (found.trace, found.parent) == (by_hand.trace, by_hand.number)
 

@@ -66,5 +66,5 @@ def breaks(ctx: Context) -> None:
     raise ValueError(f"broken: {ctx.job}")
 
 
-each_second = Schedule("often", cron="* * * * * *", task=hello)
+each_year = Schedule("yearly", cron="@yearly", task=hello)
 by_hand = Schedule("by-hand", cron="off", pipeline=site, subject="example.org")

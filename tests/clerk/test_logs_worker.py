@@ -15,11 +15,13 @@ from clerk.config import Config
 from clerk.sites import Description
 from gristmill import Mill
 from tests.clerk.cli import Cli
+from tests.clerk.papers import scanned
 from tests.clerk.standins import StandIn, stand_in
 from tests.clerk.test_logs import entries, sent
 from tests.clerk.test_pipeline import SITE
 from tests.clerk.test_sentry import dsn, events
 from tests.clerk.test_whole import pdf
+from tests.worker.helpers import eventually
 
 FIELDS = ["timestamp", "level", "message", "subdomain", "run_id", "stage", "job_id"]
 SECRET = "hunter2secret"
@@ -89,13 +91,21 @@ def test_what_fails_in_a_worker_is_one_group_in_sentry_for_each_kind_and_host(cl
         assert groups(server) == {("pdf-failed-to-read",): 1, ("fetch-error", "10.1.2.3"): 1}
 
 
+def worked_off(cli: Cli, mill: Mill, **settings: str) -> bool:
+    """A worker that ends when nothing is ready; what waits to be tried again is not."""
+    assert cli.run("worker", "all", "-n", "2", "--burst", **settings).code == 0
+    return not mill.jobs(stage="ocr", state=["queued"])
+
+
 def test_an_item_that_is_killed_at_its_time_limit_has_its_milestone_and_is_reported(
-    cli: Cli, mill: Mill, clerk_config: Config
+    cli: Cli, mill: Mill, clerk_config: Config, tmp_path: Path
 ) -> None:
-    assert cli.run("update", "-s", SITE, OCR_JOB_TIMEOUT="0.001s").code == 0
+    for paper in (tmp_path / "source").rglob("*.pdf"):
+        scanned(paper, ["\n".join(["a page that takes a while to read"] * 40)] * 3)
+    assert cli.run("update", "-s", SITE, OCR_JOB_TIMEOUT="0.05s").code == 0
     with stand_in() as server:
         server.status = 200
-        assert cli.run("worker", "all", "-n", "2", "--burst", SENTRY_DSN=dsn(server)).code == 0
+        eventually(lambda: worked_off(cli, mill, SENTRY_DSN=dsn(server)), "they were tried twice", within=90)
         killed = mill.jobs(stage="ocr", state="failed")
         assert [job.error_class for job in killed] == ["timeout"] * 3
         assert groups(server)["pdf-failed-to-process",] == 3
@@ -103,6 +113,6 @@ def test_an_item_that_is_killed_at_its_time_limit_has_its_milestone_and_is_repor
     failed = [entry for entry in found if entry["message"] == "ocr_failed"]
     assert {entry["job_id"] for entry in failed} == {job.id for job in killed}
     assert {(entry["level"], entry["subdomain"], entry["stage"]) for entry in failed} == {("ERROR", SITE, "ocr")}
-    assert "stopped at its time limit of 0.001 s" in failed[0]["error"]
+    assert "stopped at its time limit of 0.05 s" in failed[0]["error"]
     tries = [entry for entry in found if entry.get("outcome") == "timeout"]
     assert [(entry["subdomain"], entry["run_id"], entry["stage"]) for entry in tries] == [(SITE, killed[0].run, "ocr")] * 6

@@ -291,7 +291,7 @@ def test_a_second_one_beside_an_open_dashboard_has_a_port_of_its_own(demo: Demo)
 
 
 def test_without_a_terminal_it_serves_only_if_asked_to(demo: Demo) -> None:
-    with at_work(demo, "Ctrl-C ends it", "--serve") as (process, children):
+    with at_work(demo, "  Ctrl-C ends it", "--serve") as (process, children):
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "Stopped; nothing is running any more.\n", "")

@@ -1,4 +1,7 @@
-"""`python -m chaos.figures FILE …`: writes docs/faults-figures.md from files of `./run chaos ROW --full --json FILE`."""
+"""`python -m chaos.figures FILE …`: adds what `./run chaos ROW --full --json FILE` wrote to docs/faults-figures.md.
+
+All plays are kept beside that page, so that a play of one row does not forget the others.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,13 @@ from typing import Any
 from chaos.play import ROOT
 
 PAGE = ROOT / "docs" / "faults-figures.md"
+KEPT = PAGE.with_suffix(".json")
+SHOWN = 240  # characters of why a play failed
 HEAD = """# What the full forms gave
 
-Each row of [the list](faults.md#the-rows) at its full scale, with two seeds, on every database it applies to. Two
-processors, which also ran the database, the workers and the player. `python -m chaos.figures` makes this page from the
-files that `./run chaos ROW --full --seed N --json FILE` writes.
+Each row of [the list](faults.md#the-rows) at its full scale, on the databases that it applies to. Two processors, which
+also ran the database, the workers and the player, and in plays that took long much else. `python -m chaos.figures FILE …`
+adds to this page what `./run chaos ROW --full --seed N --json FILE` wrote.
 """
 
 
@@ -27,7 +32,7 @@ def page(told: Iterable[dict[str, Any]]) -> str:
         lines = parts.setdefault(f"## {one['row']}: {one['title']}", [])
         where = "" if one["database"] == "none" else f"{one['database']}, "
         first = one["told"].splitlines()[0]
-        said = first if one["mark"] == "holds" else f"**{one['mark']}**: {first}"
+        said = first if one["mark"] == "holds" else f"**{one['mark']}**: {first[:SHOWN]}"
         lines.append(f"- {where}seed {one['seed']} ({one['seconds']} s): {said}")
     return "\n".join([HEAD, *("\n".join([title, "", *lines, ""]) for title, lines in parts.items())])
 
@@ -38,8 +43,11 @@ def _order(row: str) -> tuple[int, str]:
 
 
 def main(files: list[str]) -> None:
-    told = [one for file in files for one in json.loads(Path(file).read_text()) if one["full"]]
-    PAGE.write_text(page(told))
+    plays = [one for file in (KEPT, *files) for one in json.loads(Path(file).read_text()) if one["full"]]
+    latest = {(one["row"], one["database"], one["seed"]): one for one in plays}
+    kept = list(latest.values())
+    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    PAGE.write_text(page(kept))
 
 
 if __name__ == "__main__":

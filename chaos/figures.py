@@ -43,7 +43,7 @@ def _order(row: str) -> tuple[int, str]:
 
 
 def main(files: list[str]) -> None:
-    plays = [one for file in (KEPT, *files) for one in json.loads(Path(file).read_text()) if one["full"]]
+    plays = [one for file in [str(KEPT), *files] for one in json.loads(Path(file).read_text()) if one["full"]]
     latest = {(one["row"], one["database"], one["seed"]): one for one in plays}
     kept = list(latest.values())
     KEPT.write_text(json.dumps(kept, indent=1) + "\n")

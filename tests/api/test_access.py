@@ -11,6 +11,8 @@ from gristmill import Mill
 from tests.api.server import APP, At, Served, serving, serving_here
 from tests.cli.conftest import Cli
 
+pytestmark = pytest.mark.alike
+
 
 @pytest.fixture
 def tokens(mill: Mill) -> dict[str, str]:

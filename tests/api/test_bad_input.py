@@ -16,6 +16,8 @@ from tests.api.routes import body_of
 from tests.api.server import serving
 from tests.api.wrong import World
 
+pytestmark = pytest.mark.alike
+
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:

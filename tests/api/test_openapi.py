@@ -12,6 +12,8 @@ import pytest
 from gristmill import Mill
 from tests.api.server import Served, serving
 
+pytestmark = pytest.mark.alike
+
 # What these take besides their shape (arguments of a task, times of a schedule) is for the application to judge.
 JUDGED = ["POST /api/jobs", "POST /api/jobs/many", "PATCH /api/jobs/{job}", "POST /api/runs", "POST /api/runs/stalest"]
 JUDGED += ["POST /api/schedules", "POST /api/subjects", "PATCH /api/queues/{queue}", "POST /api/tokens"]

@@ -13,6 +13,8 @@ import pytest
 from gristmill.logs import LONGEST, JsonLines, json_lines_to
 from tests.cli.conftest import Cli
 
+pytestmark = pytest.mark.alike
+
 APP = Path(__file__).with_name("speaking.py")
 FIELDS = ("pipeline", "subject", "run", "stage", "task", "key", "job", "attempt")
 

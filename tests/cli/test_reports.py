@@ -18,6 +18,8 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.worker.helpers import eventually
 
+pytestmark = pytest.mark.alike
+
 APP = Path(__file__).with_name("traced.py")
 
 

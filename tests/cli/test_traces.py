@@ -21,6 +21,8 @@ from gristmill.ledger.store import Ledger
 from tests.cli.conftest import Cli, clean_environment
 from tests.worker.helpers import eventually
 
+pytestmark = pytest.mark.alike
+
 APP = Path(__file__).with_name("traced.py")
 TRACEPARENT = "TRACEPARENT"
 

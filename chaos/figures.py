@@ -31,8 +31,8 @@ def page(told: Iterable[dict[str, Any]]) -> str:
     for one in sorted(told, key=lambda one: (_order(one["row"]), one["database"] != "SQLite", one["seed"])):
         lines = parts.setdefault(f"## {one['row']}: {one['title']}", [])
         where = "" if one["database"] == "none" else f"{one['database']}, "
-        told = " ".join(one["told"].split())
-        said = told if one["mark"] == "holds" else f"**{one['mark']}**: {told[:SHOWN]}"
+        text = " ".join(one["told"].split())
+        said = text if one["mark"] == "holds" else f"**{one['mark']}**: {text[:SHOWN]}"
         lines.append(f"- {where}seed {one['seed']} ({one['seconds']} s): {said}")
     return "\n".join([HEAD, *("\n".join([title, "", *lines, ""]) for title, lines in parts.items())])
 

@@ -176,6 +176,12 @@ def close_every_descriptor(ctx: Context) -> None:
 
 
 @task(retries=QUICK)
+def die_while_it_is_told_of(ctx: Context) -> None:
+    """It is through, and its process ends before anybody has heard so."""
+    sys.modules["__main__"].Child.report = lambda child: os._exit(4)  # type: ignore[attr-defined]
+
+
+@task(retries=QUICK)
 def write_to_every_descriptor(ctx: Context, length: int) -> None:
     """Also to the one on which we talk to the supervisor: a message of that length which is no message."""
     for descriptor in range(3, 100):

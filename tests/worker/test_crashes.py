@@ -46,6 +46,7 @@ DEADLY = {
     "abort": "SIGABRT",
     "overflow_the_stack": "SIGSEGV",
     "close_every_descriptor": "its process",
+    "die_while_it_is_told_of": "exit code 4",
 }
 
 

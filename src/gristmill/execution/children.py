@@ -244,9 +244,10 @@ def fate(
 ) -> Outcome:
     """What the death of its process means for one job."""
     job, _, given = held
-    began = current[1] if current else given
+    now = time.monotonic()
+    began = current[1] if current and 0 < current[1] <= now else given  # not of one that was just being told of
     released = end_of(job, Verdict.RELEASED)
-    blamed = released._replace(ran=int((time.monotonic() - began) * 1e6), log=log, alone=child.is_async)
+    blamed = released._replace(ran=int((now - began) * 1e6), log=log, alone=child.is_async)
     if doomed is not None:
         culprit, verdict, reason = doomed
         if job.id == culprit:

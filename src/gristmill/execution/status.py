@@ -56,9 +56,10 @@ class Status:
     def current(self) -> tuple[int, float]:
         """The job that the child is on and its start, read twice: the other side may be just writing."""
         while True:
-            first: tuple[int, float] = _CURRENT.unpack_from(self._map, 0)
-            if first == _CURRENT.unpack_from(self._map, 0):
-                return first
+            first = self._map[: _CURRENT.size]
+            if first == self._map[: _CURRENT.size]:
+                job, started = _CURRENT.unpack(first)
+                return job, started
 
     def live_until(self, deadline: float) -> None:
         _LEASE.pack_into(self._map, _LEASE_AT, deadline)

@@ -71,6 +71,7 @@ class Worker:
         self.only = tuple(queues)
         self._tickers = Tickers(tickers)
         self.id = 0
+        self._lost_as = 0  # the number under which it was declared lost; 0: never, or what it held has its losses back
         self.crew = Crew(for_children(settings, sources, ledger, delivery), settings)
         self.only_run = run
         self._seat = Seat(self.only, run is None)
@@ -232,6 +233,9 @@ class Worker:
     def _beat(self, now: float) -> None:
         if self.id == 0:
             self._register()
+        if self._lost_as:
+            self.ledger.do(workers.come_back, self._lost_as)
+            self._lost_as = 0
         if self._bell is None:
             self._bell = self.delivery.bell(self._seat)
             self.appetite.look_again()
@@ -249,7 +253,7 @@ class Worker:
             self._hang_up()
         self._pending = Batch()
         self._gathered_at = self._held_back_at = 0.0
-        self.id = 0
+        self._lost_as, self.id = self.id or self._lost_as, 0
 
     def _went_offline(self, now: float, error: Unavailable) -> None:
         delay = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]

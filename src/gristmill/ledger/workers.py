@@ -9,6 +9,7 @@ from typing import NamedTuple
 import orjson
 
 from gristmill.errors import NotYours, SchemaMismatch
+from gristmill.fingerprint import fingerprint
 from gristmill.ledger.claim import PART_OF
 from gristmill.ledger.columns import REVISION
 from gristmill.ledger.finish import Outcome, Verdict, settle
@@ -58,6 +59,20 @@ _LOCK_WORKER = Sql(
     " AND (:gone OR lease_until < {now}) {exclusive}"
 )
 _LOSE = Sql(f"UPDATE gm_worker SET state = {WorkerState.LOST:d} WHERE id = :worker")
+_STATE = Sql("SELECT state FROM gm_worker WHERE id = :worker {lock}")
+_LOST_BY = Sql(  # by the index of errors: every loss has the same fingerprint, and none is older than the last sign of life
+    "SELECT a.job_id FROM gm_attempt a JOIN gm_worker w ON w.id = a.worker_id"
+    " WHERE w.id = :worker AND a.fingerprint = :mark AND a.ended_at >= w.heartbeat_at"
+)
+_LOCK_OPEN = Sql(
+    f"SELECT id FROM gm_job WHERE id {{in ids}} AND losses > 0 AND state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d})"
+    " ORDER BY id {lock}"
+)
+_NEVER_WAS = Sql(
+    "DELETE FROM gm_attempt WHERE job_id {in ids} AND worker_id = :worker AND fingerprint = :mark RETURNING job_id"
+)
+_GIVE_BACK = Sql("UPDATE gm_job SET losses = losses - 1 WHERE id {in ids}")
+_LOSS = fingerprint("worker_lost", None, None)
 _CLAIMS = Sql("SELECT jobs FROM gm_claim WHERE worker_id = :worker")
 _HELD = Sql(
     f"SELECT id, attempt, run_id, {PART_OF} AS part_of FROM gm_job"
@@ -154,6 +169,25 @@ def lose_all(tx: Tx) -> None:
         release_strays(tx, row.id)
         tx.run(_LOSE, worker=row.id)
         tx.run(_LEAVE_CLAIMS, worker=row.id)
+
+
+def come_back(tx: Tx, worker: int) -> int:
+    """The process of a worker that lost its place lives: what it held did not end it, and gets its loss back.
+
+    So a database that is often away fails no job, and only what takes its worker along is ever given up. Says how many.
+    """
+    if tx.value(_STATE, worker=worker) == WorkerState.ACTIVE:  # its lease is over, but nobody has taken its jobs yet
+        held = release_strays(tx, worker)
+        tx.run(_LOSE, worker=worker)
+        tx.run(_LEAVE_CLAIMS, worker=worker)
+        end_locks(tx, worker)
+        return held
+    lost = [row.job_id for row in tx.all(_LOST_BY, worker=worker, mark=_LOSS)]
+    still_open = [row.id for row in tx.all(_LOCK_OPEN, ids=lost)] if lost else []
+    spared = [row.job_id for row in tx.all(_NEVER_WAS, ids=still_open, worker=worker, mark=_LOSS)] if still_open else []
+    if spared:
+        tx.run(_GIVE_BACK, ids=spared)
+    return len(spared)
 
 
 def rescue(tx: Tx, worker: int, gone: bool = False) -> int | None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import orjson
 
-from gristmill.ledger.store import Ledger, sqlite_module
+from gristmill.ledger.engines import sqlite_module
+from gristmill.ledger.store import Ledger
 
 BATCH = 500
 

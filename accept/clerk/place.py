@@ -18,7 +18,7 @@ import psutil
 import psycopg
 
 from clerk.config import VARIABLES
-from gristmill.ledger.store import sqlite_module
+from gristmill.ledger.engines import sqlite_module
 from tests import servers
 from tests.clerk import papers
 from tests.clerk.cli import Result

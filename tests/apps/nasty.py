@@ -178,7 +178,7 @@ def close_every_descriptor(ctx: Context) -> None:
 @task(retries=QUICK)
 def die_while_it_is_told_of(ctx: Context) -> None:
     """It is through, and its process ends before anybody has heard so."""
-    sys.modules["__main__"].Child.report = lambda child: os._exit(4)  # type: ignore[attr-defined]
+    sys.modules["__main__"].Child.report = lambda child: os._exit(4)
 
 
 @task(retries=QUICK)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, create_engine, make_url, text
 
 from clerk import names
 from clerk.storage import Document, SiteFiles
-from gristmill.ledger.store import sqlite_module
+from gristmill.ledger.engines import sqlite_module
 
 Design = Literal["2026-01-06", "2026-01-18"]
 

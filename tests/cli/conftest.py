@@ -91,7 +91,7 @@ class Cli:
 
     def sqlite(self, *statements: str) -> None:
         """Behind the ledger's back."""
-        from gristmill.ledger.store import sqlite_module
+        from gristmill.ledger.engines import sqlite_module
 
         connection = sqlite_module().connect(self.folder / "gristmill.db")
         for statement in statements:

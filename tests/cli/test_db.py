@@ -35,7 +35,7 @@ def test_history_is_newest_first_and_needs_no_database(cli: Cli) -> None:
 
 
 def test_check_finds_a_table_that_was_changed(made: Cli) -> None:
-    from gristmill.ledger.store import sqlite_module
+    from gristmill.ledger.engines import sqlite_module
 
     connection = sqlite_module().connect(made.folder / "gristmill.db")
     connection.execute("ALTER TABLE gm_queue ADD COLUMN colour TEXT")
@@ -83,7 +83,7 @@ def test_a_run_on_postgresql_from_db_upgrade_to_its_end(cli: Cli, empty_pg_url: 
 
 
 def test_a_newer_schema_that_accepts_this_version_and_one_that_does_not(made: Cli) -> None:
-    from gristmill.ledger.store import sqlite_module
+    from gristmill.ledger.engines import sqlite_module
 
     connection = sqlite_module().connect(made.folder / "gristmill.db", isolation_level=None)
     connection.execute("UPDATE gm_version SET version_num = '9999'")

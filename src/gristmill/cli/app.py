@@ -58,7 +58,7 @@ class Place:
 
     def command(self, *words: object) -> str:
         """A command line to paste, with the same database, application and delivery as were given on this one."""
-        from gristmill.ledger.store import parse_url
+        from gristmill.ledger.engines import parse_url
 
         app = ["-A", self.app] if self.app else []
         database: list[str] = []
@@ -68,14 +68,14 @@ class Place:
         return shlex.join(["gristmill", *app, *database, *delivery, *map(str, words)])
 
     def is_new_file(self) -> bool:
-        from gristmill.ledger.store import parse_url
+        from gristmill.ledger.engines import parse_url
 
         url = parse_url(self.url)
         path = Path(str(url.database))
         return url.get_backend_name() == "sqlite" and path.parent.is_dir() and not path.exists()
 
     def shown(self) -> str:
-        from gristmill.ledger.store import parse_url, shown
+        from gristmill.ledger.engines import parse_url, shown
 
         return shown(parse_url(self.url))
 

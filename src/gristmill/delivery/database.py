@@ -12,7 +12,8 @@ from uuid import uuid4
 
 from gristmill.delivery.protocol import ALL, ANYWHERE, Bell, Delivery, Doorbell, Heard, Seat
 from gristmill.errors import Unavailable
-from gristmill.ledger.store import Ledger, connect_defaults
+from gristmill.ledger.engines import connect_defaults
+from gristmill.ledger.store import Ledger
 from gristmill.ledger.tx import Tx
 
 CHANNEL = "gristmill"

@@ -26,11 +26,12 @@ from gristmill.clock import to_datetime
 from gristmill.errors import Invalid, Refused, SchemaMismatch
 from gristmill.ledger import migrate
 from gristmill.ledger.columns import REVISION, columns
+from gristmill.ledger.engines import shown, sqlite_module
 from gristmill.ledger.outbox import UNPUBLISH_ALL
 from gristmill.ledger.schema import metadata, token, written
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit
-from gristmill.ledger.store import Ledger, Tx, shown, sqlite_module
+from gristmill.ledger.store import Ledger, Tx
 from gristmill.ledger.workers import lose_all
 from gristmill.model import Backup
 from gristmill.settings import VERSION

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from gristmill.errors import Invalid
 from gristmill.ledger.columns import VERSION_TABLE
+from gristmill.ledger.engines import shown
 from gristmill.ledger.schema import metadata
 from gristmill.ledger.sql import Sql
-from gristmill.ledger.store import Ledger, Tx, shown
+from gristmill.ledger.store import Ledger, Tx
 
 PURPOSES = ("worker", "api", "reader")  # each may do what those after it may
 _ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")

@@ -19,11 +19,12 @@ from gristmill.demand import Demand, all_of, least_lacking, options, pool_of
 from gristmill.errors import DatabaseError
 from gristmill.ledger import names, schedules
 from gristmill.ledger.columns import REVISION
+from gristmill.ledger.engines import sqlite_module
 from gristmill.ledger.grants import purpose_of
 from gristmill.ledger.locks import held_locks
 from gristmill.ledger.serving import Worker, offers
 from gristmill.ledger.sql import Sql
-from gristmill.ledger.store import Ledger, Tx, sqlite_module
+from gristmill.ledger.store import Ledger, Tx
 from gristmill.model import Diagnosis
 from gristmill.states import WorkerState
 

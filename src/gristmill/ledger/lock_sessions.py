@@ -17,8 +17,9 @@ from gristmill.clock import SECOND
 from gristmill.errors import DatabaseError, Unavailable
 from gristmill.identity import born
 from gristmill.ledger import locks
+from gristmill.ledger.engines import connect_defaults, shown
 from gristmill.ledger.locks import LockKey, Who
-from gristmill.ledger.store import Ledger, connect_defaults, shown
+from gristmill.ledger.store import Ledger
 from gristmill.ledger.tx import Tx
 
 _SNAPSHOT_FOR = 300.0  # seconds after which one that waits asks anew: its statement keeps dead rows from being vacuumed

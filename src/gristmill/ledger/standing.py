@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from gristmill.application import Migrations
 from gristmill.errors import SchemaMismatch
 from gristmill.ledger.columns import REVISION, VERSION_TABLE
-from gristmill.ledger.store import Ledger, shown
+from gristmill.ledger.engines import shown
+from gristmill.ledger.store import Ledger
 
 LEDGER = "gristmill"
 _OF_A_REVISION = {"revision", "down_revision", "branch_labels", "depends_on"}

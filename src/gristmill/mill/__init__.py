@@ -17,9 +17,9 @@ from gristmill.registry import Piece, Registry
 from gristmill.settings import database_url
 
 if TYPE_CHECKING:
-    from gristmill.ledger import fresh, migrate, standing, store
+    from gristmill.ledger import engines, fresh, migrate, standing, store
 else:
-    fresh, migrate, standing, store = lazy("gristmill.ledger", "fresh", "migrate", "standing", "store")
+    engines, fresh, migrate, standing, store = lazy("gristmill.ledger", "engines", "fresh", "migrate", "standing", "store")
 
 __all__ = ["Mill"]
 
@@ -52,7 +52,7 @@ class Mill(Mending, Many, Watching, Working):
         ledger = store.Ledger(database_url(url), clock)
         try:
             if ledger.is_sqlite and not create and not ledger.path.exists():
-                shown = store.shown(ledger.url)
+                shown = engines.shown(ledger.url)
                 raise SchemaMismatch(f"there is no database {shown}; run: gristmill --database {shown} db upgrade")
             if ledger.is_sqlite and create and ledger.revision() is None:
                 if registry.migrations:

@@ -71,7 +71,7 @@ class Worker:
         self.only = tuple(queues)
         self._tickers = Tickers(tickers)
         self.id = 0
-        self._lost_as = 0  # the number under which it was declared lost; 0: never, or what it held has its losses back
+        self._lost_as = 0  # the number under which it was declared lost, until what it held has its losses back
         self.crew = Crew(for_children(settings, sources, ledger, delivery), settings)
         self.only_run = run
         self._seat = Seat(self.only, run is None)
@@ -231,11 +231,11 @@ class Worker:
         self.crew.live_until(before + self.settings.lease * 0.95)
 
     def _beat(self, now: float) -> None:
+        if self._lost_as:
+            self.ledger.do(workers.come_back, self._lost_as, self.crew.begun)
+            self._lost_as = 0
         if self.id == 0:
             self._register()
-        if self._lost_as:
-            self.ledger.do(workers.come_back, self._lost_as)
-            self._lost_as = 0
         if self._bell is None:
             self._bell = self.delivery.bell(self._seat)
             self.appetite.look_again()

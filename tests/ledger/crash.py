@@ -132,6 +132,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     ),
     "sweep_parts": lambda do, job: do(parts.sweep, job),
     "rescue": lambda do, worker: do(workers.rescue, worker, True),
+    "come_back": lambda do, worker: do(workers.come_back, worker, []),
     "adopt": lambda do, rows, item: do(
         adopt.adopt, [adopt.Adoption._make([*row, [Item(*item)]]) for row in rows], by="me", target="x"
     ),

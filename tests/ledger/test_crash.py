@@ -214,6 +214,13 @@ def a_rescue(play: Play) -> Scene:
     return Scene("rescue", {"worker": player.id})
 
 
+def a_lost_workers_return(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    player.take(2)
+    play.ledger.do(workers.rescue, player.id, gone=True)
+    return Scene("come_back", {"worker": player.id})
+
+
 def a_leave(play: Play) -> Scene:
     _, player = fanned_out(play)
     player.take(2)
@@ -502,6 +509,7 @@ SCENES = [
     items_that_are_no_longer_emitted,
     an_item_that_is_emitted_with_other_arguments,
     a_rescue,
+    a_lost_workers_return,
     a_leave,
     parts_handed_over,
     a_wait_for_parts,

@@ -185,6 +185,35 @@ def the_end_and_a_rescue(play: Play, subject: str) -> Meeting:
     return Meeting(call(finish, player.id, [end(job)]), call(workers.rescue, player.id, gone=True), check)
 
 
+def a_return_and_a_rescue(play: Play, subject: str) -> Meeting:
+    job = play.mill.enqueue(solo).id
+    player = play.player(lease=30)
+    player.take()
+    play.clock.advance(31)
+
+    def check() -> None:
+        seen = play.mill.job(job)
+        assert (seen.state, seen.losses) == ("queued", 0)  # whoever was first
+
+    return Meeting(call(workers.come_back, player.id, []), call(workers.rescue, player.id), check)
+
+
+def a_return_and_the_end_by_another(play: Play, subject: str) -> Meeting:
+    """Whose rows are the same, in another order."""
+    run = play.mill.start("site", subject)
+    play.turn(play.player(), {"find": ["a", "b", "c"]}, {})
+    player, other = play.player(), play.player()
+    player.take()
+    play.ledger.do(workers.rescue, player.id, gone=True)
+    taken = other.take()
+
+    def check() -> None:
+        play.drain()
+        assert play.run(run).state == "completed"
+
+    return Meeting(call(workers.come_back, player.id, []), call(finish, other.id, [end(job) for job in taken[::-1]]), check)
+
+
 def a_heartbeat_and_a_rescue(play: Play, subject: str) -> Meeting:
     player = play.player(lease=30)
     play.clock.advance(31)
@@ -442,6 +471,8 @@ SCENARIOS: list[Scenario] = [
     a_claim_and_a_cancel,
     a_claim_and_a_rescue,
     the_end_and_a_rescue,
+    a_return_and_a_rescue,
+    a_return_and_the_end_by_another,
     a_heartbeat_and_a_rescue,
     a_sweep_and_the_end_of_the_last_running_job,
     a_promotion_and_a_cancel,

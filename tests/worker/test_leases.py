@@ -140,7 +140,7 @@ def test_a_worker_that_thaws_after_its_lease_starts_again_under_a_new_number(
         (after,) = mill.workers()
         other = mill.enqueue(everyday.add, args={"a": 3})
         assert all_end(mill, other.id)[0].result == 3
-    assert (done.state, done.attempt, done.losses) == ("completed", 2, 0)  # it lives, so the job did not end it
+    assert (done.state, done.attempt, done.losses) == ("completed", 2, 1)  # it had begun
     assert after.pid == before.pid
     assert after.id > before.id
 

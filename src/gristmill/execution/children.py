@@ -147,6 +147,11 @@ class Child:
         job, started = self.status.current()
         return (job, started) if job in self.held else None
 
+    def at_work(self) -> list[int]:
+        """What it has begun, and not ended: one job, or all that an event loop holds."""
+        current = self.current()
+        return list(self.held) if self.is_async else [current[0]] if current else []
+
     def mib(self) -> int:
         """The memory that its process uses."""
         with contextlib.suppress(psutil.Error):

@@ -57,6 +57,7 @@ class Crew:
         self._timed_out: set[int] = set()
         self._told_changes: set[tuple[str, str]] = set()
         self._memory_at = 0.0
+        self.begun: set[int] = set()  # jobs that were at work when the lease ended, or it was found to be lost
 
     # ---- what they hold
 
@@ -494,10 +495,12 @@ class Crew:
         if child not in self.children:
             return
         self.children.remove(child)
-        doomed, current = child.doomed, child.current()
+        doomed, current, at_work = child.doomed, child.current(), child.at_work()
         how, log = child.died(), child.output()
         if child.process.returncode in (LEASE_OVER, LOCK_LOST):
             doomed = doomed or (None, Verdict.RELEASED, "")
+        if doomed is not None and doomed[1] is Verdict.RELEASED:
+            self.begun.update(at_work)
         if not (child.ready or doomed or self.broken or self.tasks is not None):
             self.broken = f"{how}\n{log or ''}"
         for held in child.held.values():
@@ -525,5 +528,6 @@ class Crew:
 
     def live_until(self, deadline: float) -> None:
         self.lease_deadline = deadline
+        self.begun = set()
         for child in self.children:
             child.status.live_until(deadline)

@@ -13,6 +13,7 @@ from gristmill.fingerprint import fingerprint
 from gristmill.ledger.claim import PART_OF
 from gristmill.ledger.columns import REVISION
 from gristmill.ledger.finish import Outcome, Verdict, settle
+from gristmill.ledger.flow import lock_runs
 from gristmill.ledger.hold import hold
 from gristmill.ledger.locks import end_locks
 from gristmill.ledger.sql import Sql
@@ -61,12 +62,12 @@ _LOCK_WORKER = Sql(
 _LOSE = Sql(f"UPDATE gm_worker SET state = {WorkerState.LOST:d} WHERE id = :worker")
 _STATE = Sql("SELECT state FROM gm_worker WHERE id = :worker {lock}")
 _LOST_BY = Sql(  # by the index of errors: every loss has the same fingerprint, and none is older than the last sign of life
-    "SELECT a.job_id FROM gm_attempt a JOIN gm_worker w ON w.id = a.worker_id"
+    "SELECT j.id, j.run_id FROM gm_attempt a JOIN gm_worker w ON w.id = a.worker_id JOIN gm_job j ON j.id = a.job_id"
     " WHERE w.id = :worker AND a.fingerprint = :mark AND a.ended_at >= w.heartbeat_at"
 )
 _LOCK_OPEN = Sql(
     f"SELECT id FROM gm_job WHERE id {{in ids}} AND losses > 0 AND state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d})"
-    " ORDER BY id {lock}"
+    " AND ends_as IS NULL ORDER BY id {lock}"
 )
 _NEVER_WAS = Sql(
     "DELETE FROM gm_attempt WHERE job_id {in ids} AND worker_id = :worker AND fingerprint = :mark RETURNING job_id"
@@ -171,23 +172,30 @@ def lose_all(tx: Tx) -> None:
         tx.run(_LEAVE_CLAIMS, worker=row.id)
 
 
-def come_back(tx: Tx, worker: int) -> int:
-    """The process of a worker that lost its place lives: what it held did not end it, and gets its loss back.
+def come_back(tx: Tx, worker: int, begun: Collection[int]) -> int:
+    """The process of a worker that lost its place lives. What it held and had not `begun` gets its loss back; says how many.
 
-    So a database that is often away fails no job, and only what takes its worker along is ever given up. Says how many.
+    So a database that is often away does not use up the budgets of jobs that only waited here. A job that had begun may be
+    the reason: it may have kept the whole machine from its heartbeats.
     """
     if tx.value(_STATE, worker=worker) == WorkerState.ACTIVE:  # its lease is over, but nobody has taken its jobs yet
-        held = release_strays(tx, worker)
-        tx.run(_LOSE, worker=worker)
+        _lose(tx, worker)
+        spared = release_strays(tx, worker)
         tx.run(_LEAVE_CLAIMS, worker=worker)
-        end_locks(tx, worker)
-        return held
-    lost = [row.job_id for row in tx.all(_LOST_BY, worker=worker, mark=_LOSS)]
-    still_open = [row.id for row in tx.all(_LOCK_OPEN, ids=lost)] if lost else []
-    spared = [row.job_id for row in tx.all(_NEVER_WAS, ids=still_open, worker=worker, mark=_LOSS)] if still_open else []
-    if spared:
-        tx.run(_GIVE_BACK, ids=spared)
-    return len(spared)
+        return spared
+    lost = {job: run for job, run in tx.tuples(_LOST_BY, worker=worker, mark=_LOSS) if job not in begun}
+    lock_runs(tx, lost.values())
+    still_open = [row.id for row in tx.all(_LOCK_OPEN, ids=list(lost))] if lost else []
+    back = [row.job_id for row in tx.all(_NEVER_WAS, ids=still_open, worker=worker, mark=_LOSS)] if still_open else []
+    if back:
+        tx.run(_GIVE_BACK, ids=back)
+    return len(back)
+
+
+def _lose(tx: Tx, worker: int) -> None:
+    end_locks(tx, worker)  # before others may have its jobs: what is left of it must not go on as if it held them
+    tx.run(_LOSE, worker=worker)
+    tx.notes.add("worker", id=worker, state=WorkerState.LOST.word)
 
 
 def rescue(tx: Tx, worker: int, gone: bool = False) -> int | None:
@@ -197,9 +205,7 @@ def rescue(tx: Tx, worker: int, gone: bool = False) -> int | None:
     """
     if tx.one(_LOCK_WORKER, worker=worker, gone=gone) is None:
         return None  # it is back, or in the middle of a transaction, or someone else was faster
-    end_locks(tx, worker)  # before others may have its jobs: what is left of it must not go on as if it held them
-    tx.run(_LOSE, worker=worker)
-    tx.notes.add("worker", id=worker, state=WorkerState.LOST.word)
+    _lose(tx, worker)
     lost = _all_held(tx, worker, Verdict.LOST)
     settle(tx, worker, lost)
     tx.run(_LEAVE_CLAIMS, worker=worker)

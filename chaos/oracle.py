@@ -1,7 +1,7 @@
 """What must hold after a row, whatever it broke: read from the ledger, from the record outside, and from a log of changes.
 
-The log is kept by triggers in the database itself, in the transactions that make the changes: a second end of a job is
-seen there even if the row looks the same afterwards.
+The log is kept by triggers in the database itself, in the transactions that make the changes: a second end of a job, or
+another result for one that had ended, is seen there even if the row looks the same afterwards.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ import orjson
 from chaos.play import LEASE, SWEEP, Play, Violation
 from chaos.record import noted
 from gristmill import Mill
+from gristmill.clock import micros
 from gristmill.states import JOB_TRANSITIONS, RUN_TRANSITIONS, TERMINAL, State
 from tests.ledger import invariants
 
 _TERMINAL = ", ".join(str(int(state)) for state in sorted(TERMINAL))
 _SQLITE = """
-CREATE TRIGGER chaos_{table}_update AFTER UPDATE OF state ON gm_{table}
-WHEN OLD.state <> NEW.state AND (OLD.state IN ({terminal}) OR NEW.state IN ({terminal})) BEGIN
+CREATE TRIGGER chaos_{table}_update AFTER UPDATE ON gm_{table}
+WHEN OLD.state <> NEW.state AND (OLD.state IN ({terminal}) OR NEW.state IN ({terminal}))
+OR OLD.state IN ({terminal}) AND (OLD.finished_at IS NOT NEW.finished_at OR OLD.error IS NOT NEW.error{more}) BEGIN
 INSERT INTO chaos_change (what, id, attempt, old, new) VALUES ('{table}', NEW.id, NEW.{attempt}, OLD.state, NEW.state); END;
 CREATE TRIGGER chaos_{table}_insert AFTER INSERT ON gm_{table} WHEN NEW.state IN ({terminal}) BEGIN
 INSERT INTO chaos_change (what, id, attempt, new) VALUES ('{table}', NEW.id, NEW.{attempt}, NEW.state); END;
@@ -31,8 +33,10 @@ _POSTGRES = """
 CREATE FUNCTION chaos_{table}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 INSERT INTO chaos_change (what, id, attempt, old, new) VALUES ('{table}', NEW.id, NEW.{attempt},
 CASE TG_OP WHEN 'UPDATE' THEN OLD.state END, NEW.state); RETURN NULL; END $$;
-CREATE TRIGGER chaos_{table}_update AFTER UPDATE OF state ON gm_{table} FOR EACH ROW
-WHEN (OLD.state <> NEW.state AND (OLD.state IN ({terminal}) OR NEW.state IN ({terminal}))) EXECUTE FUNCTION chaos_{table}();
+CREATE TRIGGER chaos_{table}_update AFTER UPDATE ON gm_{table} FOR EACH ROW
+WHEN (OLD.state <> NEW.state AND (OLD.state IN ({terminal}) OR NEW.state IN ({terminal}))
+OR OLD.state IN ({terminal}) AND (OLD.finished_at IS DISTINCT FROM NEW.finished_at
+OR OLD.error IS DISTINCT FROM NEW.error{more})) EXECUTE FUNCTION chaos_{table}();
 CREATE TRIGGER chaos_{table}_insert AFTER INSERT ON gm_{table} FOR EACH ROW
 WHEN (NEW.state IN ({terminal})) EXECUTE FUNCTION chaos_{table}();
 """
@@ -46,10 +50,10 @@ def watch(mill: Mill) -> None:
     """Has the database itself log every end of a job or a run, and every change of what had ended."""
     dialect = mill.ledger.engine.dialect.name
     statements = _TABLE[dialect]
-    for table, attempt in (("job", "attempt"), ("run", "epoch")):
-        statements += (_SQLITE if dialect == "sqlite" else _POSTGRES).format(
-            table=table, attempt=attempt, terminal=_TERMINAL
-        )
+    template, differs = (_SQLITE, "IS NOT") if dialect == "sqlite" else (_POSTGRES, "IS DISTINCT FROM")
+    more = "".join(f" OR OLD.{column} {differs} NEW.{column}" for column in ("attempt", "result"))
+    statements += template.format(table="job", attempt="attempt", terminal=_TERMINAL, more=more)
+    statements += template.format(table="run", attempt="epoch", terminal=_TERMINAL, more="")
     with mill.ledger.alone() as driver:
         if dialect == "sqlite":
             driver.executescript(statements)
@@ -72,6 +76,12 @@ _LEFT = (
 )
 
 
+_FORGOTTEN = (
+    "SELECT j.id, j.worker_id FROM gm_job j JOIN gm_worker w ON w.id = j.worker_id"
+    " WHERE j.state = 1 AND w.lease_until < {before}"
+)
+
+
 def left(play: Play) -> tuple[int, int, int]:
     """Jobs and runs that are not over, and how many changes were logged."""
     jobs, runs, changes = rows(play.mill, _LEFT)[0]
@@ -90,6 +100,8 @@ def settle(play: Play, pause: float = 2 * LEASE + SWEEP, slack: float = 2.0) -> 
         if found != last:
             last, since = found, now
         longest = max(longest, now - since)
+        if forgotten := rows(play.mill, _FORGOTTEN.format(before=micros(time.time() - pause - slack))):
+            raise Violation(f"jobs of workers that are long gone were not taken back: {forgotten[:3]}")
         if not found[0] and not found[1]:
             return longest
         if now - since > pause + slack:
@@ -138,14 +150,15 @@ def _acknowledged(play: Play, failing: bool) -> Iterator[str]:
         elif state not in TERMINAL:
             yield f"not over: {what} {number} is {State(state).word}"
     if not failing:
+        yield from _early(play)
         bad = Counter(State(state).word for each in states.values() for state in each.values() if state > State.COMPLETED)
         if bad:
             yield f"not completed, and nothing of this row should have failed: {dict(bad)}"
 
 
 def _changes(play: Play, retried: bool) -> Iterator[str]:
-    legal = {
-        "job": {(t.source, t.target) for t in JOB_TRANSITIONS},
+    legal = {  # no job of a row has parts, and none is adopted: only workers complete
+        "job": {(t.source, t.target) for t in JOB_TRANSITIONS if t.verb not in ("adopt", "end")},
         "run": {(t.source, t.target) for t in RUN_TRANSITIONS},
     }
     ends: Counter[tuple[str, int]] = Counter()
@@ -203,6 +216,22 @@ def _fan_ins(play: Play) -> Iterator[str]:
             yield f"run {run}: its fan-in never ran"
         if early := [seen for seen in fired[run] if seen != count]:
             yield f"run {run}: its fan-in ran when {early[0]} of {count} items were over"
+
+
+_ITEMS = "SELECT j.id, j.run_id FROM gm_job j JOIN gm_stage s ON s.id = j.stage_id WHERE s.name = 'item'"
+
+
+def _early(play: Play) -> Iterator[str]:
+    """By the record outside: when a fan-in began, each of its items had come to its end. (Where none may fail.)"""
+    of: dict[int, list[int]] = defaultdict(list)
+    for job, run in rows(play.mill, _ITEMS):
+        of[run].append(job)
+    ended: dict[int, float] = {}
+    for job, *_, at in noted(play.folder, "ended"):
+        ended[job] = min(at, ended.get(job, at))
+    for run, _, _, at in noted(play.folder, "fanned_in"):
+        if late := [job for job in of[run] if ended.get(job, at + 1) > at]:
+            yield f"run {run}: its fan-in began before {len(late)} of its items had ended, such as job {late[0]}"
 
 
 def executions(play: Play) -> Counter[int]:

@@ -77,6 +77,8 @@ def _quoted(dice: random.Random) -> str:
 
 
 def _content(dice: random.Random, route: Route, document: dict[str, Any]) -> bytes:
+    if dice.random() < 0.004:
+        return b" " * (64 << 20)
     if dice.random() < 0.15:
         return dice.choice((b"", b"[" * 5000, b"{", b"null", b"\xff", b'{"a":' * 400, b" " * (3 << 20), b'"\\ud800"'))
     body = body_of(route, document, full=dice.random() < 0.5)

@@ -24,6 +24,8 @@ def play(play: Play) -> str:
     while done < kills and oracle.rows(play.mill, "SELECT 1 FROM gm_run WHERE finished_at IS NULL LIMIT 1"):
         time.sleep(play.dice.uniform(0.05, 0.4))
         done += _kill_someone(play, crew)
+    if done < kills:
+        raise Violation(f"all was over after {done} of {kills} kills: there was too little work")
     crew.keep(WORKERS)
     crew.ready()  # what follows is about jobs that come back, not about how soon a busy machine starts a process
     longest = oracle.settle(play)

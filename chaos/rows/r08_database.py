@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from typing import Any
 
 import psycopg
 from sqlalchemy import exc
@@ -23,8 +24,10 @@ PACE = 0.1  # seconds between two ends of a backend
 
 _BACKENDS = (
     "SELECT pid FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-    " ORDER BY pid"
+    " AND application_name <> %s ORDER BY pid"
 )
+_WATCHER = "chaos watches"  # whose own connection is not among those that end
+_ENDS = "SELECT coalesce(max(n), 0) FROM chaos_change"
 
 
 def play(play: Play) -> str:
@@ -73,20 +76,25 @@ def _end_backends(play: Play, server: OwnServer) -> tuple[int, float]:
     until = time.monotonic() + play.pick(4, 300)
     name = servers.database_name(play.url)
     with psycopg.connect(servers.libpq_url(server.url), autocommit=True) as admin:
-        since, at = _signs(play), time.monotonic()
-        last = [at, at]
+        watcher = psycopg.connect(servers.libpq_url(play.url), autocommit=True, application_name=_WATCHER)
+        play.stack.callback(watcher.close)
+        since, at = _seen_by(watcher, play), time.monotonic()
+        last, due = [at, at], at
         while at < until:
-            found = [pid for (pid,) in admin.execute(_BACKENDS, [name])]
+            found = [pid for (pid,) in admin.execute(_BACKENDS, [name, _WATCHER])]
             if found:
                 admin.execute("SELECT pg_terminate_backend(%s)", [play.dice.choice(found)])
                 ended += 1
-            time.sleep(PACE)
-            now, at = _signs(play), time.monotonic()
+            due += PACE
+            time.sleep(max(0.0, due - time.monotonic()))
+            now, at = _seen_by(watcher, play), time.monotonic()
             last = [at if then != when else mark for then, when, mark in zip(since, now, last, strict=True)]
             since = now
             longest = max(longest, *(at - mark for mark in last))
             if longest > BACK:
                 raise Violation(f"nothing ended, or nothing was acknowledged, for {longest:.1f} s")
+    if ended < 0.8 * play.pick(4, 300) / PACE:
+        raise Violation(f"only {ended} backends were ended: the machine was too slow to show anything")
     return ended, max(longest, moves(play, time.monotonic()))
 
 
@@ -96,9 +104,18 @@ def _end_backends(play: Play, server: OwnServer) -> tuple[int, float]:
 def _signs(play: Play) -> tuple[int, int]:
     """How many jobs ended, by the database, and how much was acknowledged, by the record. Grows while all works."""
     with contextlib.suppress(exc.DBAPIError):
-        ((ends,),) = oracle.rows(play.mill, "SELECT coalesce(max(n), 0) FROM chaos_change")
-        return int(ends), (play.folder / "named").stat().st_size if (play.folder / "named").exists() else 0
+        ((ends,),) = oracle.rows(play.mill, _ENDS)
+        return int(ends), _acknowledged(play)
     return -1, -1
+
+
+def _seen_by(watcher: psycopg.Connection[Any], play: Play) -> tuple[int, int]:
+    ((ends,),) = watcher.execute(_ENDS).fetchall()
+    return int(ends), _acknowledged(play)
+
+
+def _acknowledged(play: Play) -> int:
+    return (play.folder / "named").stat().st_size if (play.folder / "named").exists() else 0
 
 
 def moves(play: Play, since: float, within: float = BACK) -> float:

@@ -26,10 +26,12 @@ def play(play: Play) -> str:
     busy.end()
     longest = oracle.settle(play)
     oracle.check(play)
+    oracle.once(play)
     found = [text for (text,) in oracle.rows(play.mill, "PRAGMA integrity_check")]
     if found != ["ok"]:
         raise Violation(f"the file is damaged: {found[:3]}")
-    for line in [*crew.logs(), *busy.logs()]:
+    heard = [why for kind in ("refused", "unclear") for _, why in noted(play.folder, kind)]
+    for line in [*crew.logs(), *busy.logs(), *heard]:
         if "database is locked" in line:
             raise Violation(f"shown to someone: {line}")
     acknowledged = sum(1 for _ in noted(play.folder, "acknowledged"))

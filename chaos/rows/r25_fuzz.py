@@ -49,6 +49,8 @@ def play(play: Play) -> str:
         raise Violation(f"does not hold: {broken}")
     if dead := [worker.pid for worker in crew.workers if not worker.alive]:
         raise Violation(f"{len(dead)} workers died")
+    if crashed := oracle.rows(play.mill, "SELECT id, error FROM gm_job WHERE error_class IN ('crash', 'memory')"):
+        raise Violation(f"{len(crashed)} jobs ended their process: {crashed[:3]}")
     if shown := [line for line in crew.logs() if "Traceback" in line]:
         raise Violation(f"a worker showed a traceback: {shown[:1]}")
     answers = ", ".join(f"{number} x {status}" for status, number in sorted(statuses.items()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
 import selectors
 import threading
 import time
@@ -49,6 +50,11 @@ _CROWDED = 0.01  # seconds that a turn waits where many finish jobs of the same 
 _REPORT_EVERY = 1.0  # seconds between writes of progress
 _MOST_KNOWN = 10_000  # runs remembered before those without a job in hand are forgotten
 _BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+def backoff(failures: int) -> float:
+    """Seconds until the database is tried again; not the same for all, who else would all come back at once."""
+    return _BACKOFF[min(failures, len(_BACKOFF) - 1)] * (0.5 + random.random())
 
 
 class Worker:
@@ -256,7 +262,7 @@ class Worker:
         self._lost_as, self.id = self.id or self._lost_as, 0
 
     def _went_offline(self, now: float, error: Unavailable) -> None:
-        delay = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+        delay = backoff(self._failures)
         if self._failures == 0:
             self._outage = set()
         if str(error) not in self._outage:  # first the connection is gone, then it is said why there is no other

@@ -52,6 +52,8 @@ def play(play: Play) -> str:
         f" {', '.join(f'{n} {act}' for act, n in sorted(acts.items()))} meanwhile; 0 deadlocks shown, {deadlocks} in the"
         f" server; longest pause {longest:.1f} s"
     )
+    if set(acts) != set(ACTS):
+        raise Violation(f"nothing was shown: there were only {dict(acts)}")
     if shown or deadlocks:
         raise Violation(f"{deadlocks} deadlocks in the server; shown by workers: {shown[:3]}")
     play.reach(fast >= SHARE * slow, f"{fast:.0f}/s against {slow:.0f}/s: {fast / slow:.0%} is less than {SHARE:.0%}")
@@ -111,6 +113,8 @@ def disturbed(play: Play, run: int, acts: Counter[str]) -> Iterator[None]:
         stop.set()
         for thread in threads:
             thread.join(60)
+    if any(thread.is_alive() for thread in threads):
+        raise Violation("someone who acted has had no answer for a minute")
     if failed:
         raise Violation(f"shown to whoever acted: {type(failed[0]).__name__}: {failed[0]}")
 

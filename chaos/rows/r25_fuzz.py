@@ -225,7 +225,7 @@ def _processes(play: Play, count: int) -> Counter[int]:
         line: list[str | bytes] = [sys.executable, "-m", "gristmill", "--database", play.url, "-A", "chaos.odd", *words]
         done = subprocess.run(line, cwd=ROOT, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, env={**os.environ})
         codes[done.returncode] += 1
-        wrong += _answered([str(word) for word in words], done.returncode, done.stderr.decode("utf-8", "replace"))
+        wrong += _answered([os.fsdecode(word) for word in words], done.returncode, done.stderr.decode("utf-8", "replace"))
     _refuse(wrong)
     return codes
 

@@ -191,10 +191,9 @@ def test_all_failed_jobs_of_an_error_are_retried_and_no_others(opened: Open, mon
     assert counts(play.mill.errors()) == [(20, 20, 2), (0, 20, 2)]
     assert [signature.fingerprint for signature in play.mill.errors()] == [other.fingerprint, chosen.fingerprint]
     assert len(play.mill.jobs(state="failed", limit=100)) == 20
-    audit = play.rows("SELECT who, verb, target, detail FROM gm_audit WHERE verb LIKE 'error%'")
-    assert [tuple(row) for row in audit] == [
-        ("me", "error.retry", f"error {chosen.fingerprint}", '{"queued":20,"refused":0}')
-    ]
+    (entry,) = [entry for entry in play.mill.audit() if entry.verb == "job.retry_many"]
+    assert (entry.who, entry.verb, entry.done, entry.open) == ("me", "job.retry_many", {"queued": 20, "left": 0}, False)
+    assert chosen.fingerprint in entry.target
     assert play.value("SELECT count(*) FROM gm_audit WHERE verb = 'job.retry' AND who = 'me'") == 20
     play.drain()
     assert {run.state for run in play.mill.runs()} == {"completed_with_errors"}

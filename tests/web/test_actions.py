@@ -193,7 +193,7 @@ def test_an_error_is_ignored_heeded_and_retried(dashboard: Dashboard, page: Page
     expect(page.locator(".effect")).to_contain_text("would be queued again")
     press(page, "Retry")
     expect(page.locator(".said")).to_contain_text("queued again")
-    last(dashboard, "error.retry")
+    last(dashboard, "job.retry_many")
 
 
 def test_a_schedule_is_paused_resumed_and_run(dashboard: Dashboard, page: Page) -> None:

@@ -19,6 +19,7 @@ from gristmill.ledger import again, choose, flow, remove
 from gristmill.ledger.choose import Choice
 from gristmill.ledger.chores import Selection
 from gristmill.ledger.claim import PART_OF
+from gristmill.ledger.parts import PartOfEnded
 from gristmill.ledger.read import conditions, now
 from gristmill.ledger.sql import WAITING, Sql
 from gristmill.ledger.stop import InClosedStage, audit, cancel_jobs, cancel_run, requeue_job
@@ -137,21 +138,40 @@ def _unarchive(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
 def _retry(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
     """Who is alone and cannot be queued again spoils the transaction; of others that is known before anything is done."""
     flow.lock_runs(tx, [row.run_id for row in tx.all(_ROOTS, ids=ids)])  # all before the first job, and in their order
+    queued = 0
     for job in ids:
         try:
-            requeue_job(tx, job, by=order.who)
-        except InClosedStage as closed:
-            if len(ids) > 1:
-                raise again.Changed(f"stage {closed.stage!r} of run {closed.run} has just closed", closed.run) from None
-            which = Selection(key=closed.key, exact=True)
-            again.retry(tx, again.choose(tx, closed.run, which, closed.stage), by=order.who)
+            queued += _requeue(tx, job, order.who, alone=len(ids) == 1)
         except Refused as refused:
             if len(ids) == 1:
                 raise
             order.refusals.append(str(refused))
         except NotFound as gone:
             order.refusals.append(str(gone))
-    return {"queued": len(ids) - len(order.refusals), LEFT: len(order.refusals)}
+    return {"queued": queued, LEFT: len(order.refusals)}
+
+
+_ALIKE = Sql(
+    f"SELECT count(*) FROM gm_job j WHERE j.parent_id = :parent AND j.stage_id IS NULL AND j.state = {State.FAILED:d}"
+    " AND j.fingerprint = (SELECT p.fingerprint FROM gm_job p WHERE p.id = :job)"
+)
+
+
+def _requeue(tx: Tx, job: int, who: str, *, alone: bool) -> int:
+    """Also of a stage that is closed, by a retry of its run. A part of what has ended is queued with that, and so are all
+    that failed like it. Says how many of those that are wanted."""
+    try:
+        requeue_job(tx, job, by=who)
+    except PartOfEnded as part:
+        alike: int = tx.value(_ALIKE, parent=part.parent, job=job)
+        _requeue(tx, part.parent, who, alone=alone)
+        return max(alike, 1)
+    except InClosedStage as closed:
+        if not alone:
+            raise again.Changed(f"stage {closed.stage!r} of run {closed.run} has just closed", closed.run) from None
+        which = Selection(key=closed.key, exact=True)
+        again.retry(tx, again.choose(tx, closed.run, which, closed.stage), by=who)
+    return 1
 
 
 def _delete(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
@@ -216,7 +236,8 @@ ACTIONS: dict[str, Action] = {
         "queued",
         "only what has ended can be queued again",
         ended=True,
-        alone=f"(j.unique_name IS NOT NULL OR g.state IN ({StageState.CLOSED:d}, {StageState.WAITING:d}))",
+        alone="(j.unique_name IS NOT NULL OR (j.parent_id IS NOT NULL AND j.stage_id IS NULL)"
+        f" OR g.state IN ({StageState.CLOSED:d}, {StageState.WAITING:d}))",
     ),
     "run.cancel": Action(
         "r.finished_at IS NULL AND r.stop IS NULL",

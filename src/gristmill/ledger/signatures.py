@@ -170,10 +170,6 @@ def requeue(tx: Tx, batch: Batch, *, by: str) -> Requeued:
     return Requeued(len(batch.jobs) - len(refusals) - len(closed) - len(of), refusals, closed, of)
 
 
-def record_retry(tx: Tx, fingerprint: str, queued: int, refused: int, *, by: str) -> None:
-    audit(tx, by, "error.retry", f"error {fingerprint}", queued=queued, refused=refused)
-
-
 # ---- ignoring
 
 

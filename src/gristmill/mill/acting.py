@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gristmill.binding import check_key
-from gristmill.errors import Invalid, NotConfirmed, NotFound, Refused, did_you_mean, quoted
+from gristmill.errors import Invalid, NotFound, Refused, did_you_mean, quoted
 from gristmill.limit import check_numbers
 from gristmill.mill.lazy import lazy
 from gristmill.mill.reading import Reading
@@ -131,18 +131,9 @@ class Acting(Reading):
             raise Invalid(f"pipeline {flow.name!r} has no stage {stage!r}{did_you_mean(stage, flow.stages)}")
         return self.ledger.do(stop.forget_done, flow.name, subject, stage, by=by or who())
 
-    def retry_error(
-        self, fingerprint: str, *, by: str | None = None, dry_run: bool = False, confirm: int | None = None
-    ) -> RetriedError:
-        """Queues all jobs again that are failed now by this error, batch by batch; says how many could not be.
-
-        Where their stage is closed or their run has ended, that run is retried for them; for parts of a job that has
-        ended, that job.
-        """
-        self._read(signatures.check_known, fingerprint)
-        if confirm is not None and (would := self.retry_error(fingerprint, by=by, dry_run=True).queued) != confirm:
-            raise NotConfirmed(would, confirm)
-        found = self._queue_again(partial(signatures.failed_jobs, fingerprint=fingerprint), by=by, dry_run=dry_run)
+    def _rehearse_error(self, fingerprint: str, by: str | None) -> RetriedError:
+        """What a retry of an error would do: rehearsed, since what cannot be queued again is only known by trying."""
+        found = self._rehearse_requeue(partial(signatures.failed_jobs, fingerprint=fingerprint), by)
         queued, refusals = found.queued, found.refusals
         again: list[tuple[Callable[..., object], int]]
         again = [
@@ -151,22 +142,18 @@ class Acting(Reading):
         again += [(partial(self.retry_job, job), number) for job, number in Counter(found.parts.values()).items()]
         for retry, jobs in again:
             try:
-                retry(by=by, dry_run=dry_run)
+                retry(by=by, dry_run=True)
                 queued += jobs
             except (Refused, NotFound) as refused:
                 refusals += [str(refused)] * jobs
-        if not dry_run:
-            self.ledger.do(signatures.record_retry, fingerprint, queued, len(refusals), by=by or who())
         return RetriedError(fingerprint, queued, len(refusals), refusals[0] if refusals else None)
 
-    def _queue_again(
-        self, look: Callable[..., list[signatures.Batch]], *, by: str | None, dry_run: bool
-    ) -> signatures.Requeued:
-        """Requeues all that `look` finds, batch by batch; what cannot be simply queued is said."""
+    def _rehearse_requeue(self, look: Callable[..., list[signatures.Batch]], by: str | None) -> signatures.Requeued:
+        """What would become of all that `look` finds, batch by batch; what could not be simply queued is said."""
         queued, refusals, after, closed, parts = 0, list[str](), 0, dict[int, int](), dict[int, int]()
         while batches := self._read(look, after=after, most=bulk.BATCH):
             for batch in batches:
-                done = self._act(dry_run, signatures.requeue, batch, by=by or who())
+                done = self._act(True, signatures.requeue, batch, by=by or who())
                 queued += done.queued
                 refusals += done.refusals
                 closed |= done.closed

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from gristmill import retention
 from gristmill.binding import encode
 from gristmill.clock import micros
-from gristmill.errors import Invalid
+from gristmill.errors import Invalid, NotConfirmed
 from gristmill.mill.acting import Acting
 from gristmill.mill.lazy import lazy
 from gristmill.mill.values import arguments, checked_id, delay_of, name_of, reason_of, states_of, text_of, who
-from gristmill.model import Bulk, Job, Pruned
+from gristmill.model import Bulk, Job, Pruned, RetriedError
 from gristmill.pipeline import Pipeline, Stage
 from gristmill.priority import Priority
 from gristmill.settings import worker_settings
@@ -27,11 +27,11 @@ from gristmill.states import State
 
 if TYPE_CHECKING:
     from gristmill import housekeeping, pruner
-    from gristmill.ledger import bulk, choose, read, stop
+    from gristmill.ledger import bulk, choose, read, signatures, stop
     from gristmill.ledger.store import Tx
 else:
     housekeeping, pruner = lazy("gristmill", "housekeeping", "pruner")
-    bulk, choose, read, stop = lazy("gristmill.ledger", "bulk", "choose", "read", "stop")
+    bulk, choose, read, signatures, stop = lazy("gristmill.ledger", "bulk", "choose", "read", "signatures", "stop")
 
 _SINGULAR = ("run", "pipeline", "subject", "stage", "queue", "task", "error", "key")
 
@@ -82,6 +82,25 @@ class Many(Acting):
         choice = self._choice(which)
         choice = replace(choice, states=choice.states or (int(State.FAILED),))
         return self._many("job.retry_many", choice, by, dry_run, confirm)
+
+    def retry_error(
+        self, fingerprint: str, *, by: str | None = None, dry_run: bool = False, confirm: int | None = None
+    ) -> RetriedError:
+        """Queues all jobs again that are failed now by this error, as `retry_jobs` does; says how many could not be.
+
+        Where their stage is closed or their run has ended, that run is retried for them; for parts of a job that has
+        ended, that job.
+        """
+        self._read(signatures.check_known, fingerprint)
+        if dry_run:
+            return self._rehearse_error(fingerprint, by)
+        if confirm is not None:
+            would = self._rehearse_error(fingerprint, by)
+            if would.queued != confirm:
+                raise NotConfirmed(would.queued, confirm)
+            confirm = would.queued + would.refused
+        done = self.retry_jobs(error=fingerprint, by=by, confirm=confirm)
+        return RetriedError(fingerprint, done.counts.get("queued", 0), done.left, done.refusal)
 
     def run_jobs_now(
         self, *, by: str | None = None, dry_run: bool = False, confirm: int | None = None, **which: Unpack[JobFilter]

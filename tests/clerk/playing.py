@@ -35,6 +35,8 @@ class Played:
 
     def find(self, wanted):
         self.play = play(wanted.subdomain)
+        with (PLAY / "since").open("a") as file:
+            file.write(f"{wanted.since_year}\\n")
         if "find" in self.play:
             raise getattr(errors, self.play["find"])("the index is out of reach")
         for key, what in self.play["documents"].items():
@@ -49,10 +51,10 @@ class Played:
         content = json.dumps({"key": key, **what}).encode()
         sha256 = hashlib.sha256(content).hexdigest()
         if known is not None and known.sha256 == sha256:
-            return Fetched(found, unchanged=True)
+            return Fetched(found, etag=self.play.get("etag"), unchanged=True)
         path = into / sha256
         path.write_bytes(content)
-        return Fetched(found, path, sha256)
+        return Fetched(found, path, sha256, self.play.get("etag"))
 
 
 @hookimpl

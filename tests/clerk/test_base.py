@@ -55,10 +55,13 @@ def test_a_document_is_known_by_its_key() -> None:
 def test_settings_come_from_the_environment_then_from_the_nearest_dotenv(tmp_path: Path) -> None:
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
-    (tmp_path / ".env").write_text("OCR_JOB_TIMEOUT=10m\nDATABASE_URL=postgres://u:p@h/d\nOCR_WORKERS=0\nLOKI_URL=\n")
+    (tmp_path / ".env").write_text(
+        "OCR_JOB_TIMEOUT=10m\nDATABASE_URL=postgres://u:p@h/d\nOCR_WORKERS=0\nLOKI_URL=\nKEEP_PDFS=\n"
+    )
     found = config.load({"OCR_JOB_TIMEOUT": "90s", "ENABLE_EXTRACTION": "0"}, below)
     assert (found.ocr_timeout, found.database_url) == (90.0, "postgresql://u:p@h/d")
     assert (found.ocr_workers, found.fetch_workers, found.extraction, found.loki_url) == (0, None, False, None)
+    assert found.keep_pdfs is config.load({}, Path("/")).keep_pdfs is True
     assert config.load({}, Path("/")).storage == Path("../sites")
 
 

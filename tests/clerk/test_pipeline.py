@@ -227,6 +227,31 @@ def test_a_document_that_failed_is_read_again_only_if_it_or_its_reader_has_chang
     assert counters(mill, "ocr") == (1, 0, 1)
 
 
+def test_the_same_content_under_a_new_etag_is_asked_for_by_that_from_then_on(mill: Mill, play: Play) -> None:
+    """Else a server that was set up anew would send everything again, in each run."""
+    for etag in ('"a"', '"b"'):
+        play.site(SITE, minutes(2), etag=etag)
+        run(mill)
+        with mill.transaction() as connection:
+            assert connection.execute(select(tables.document.c.etag, tables.document.c.state)).all() == [(etag, "read")] * 2
+
+
+def test_a_run_looks_from_the_year_of_what_an_earlier_one_could_not_get(mill: Mill, play: Play) -> None:
+    play.site(SITE)
+    assert run(mill).outcome == "no_documents"
+    old = {"minutes/Council/2016-03-01": {"get": "Unreadable"}}
+    play.site(SITE, {**minutes(1), **old})
+    run(mill)
+    play.site(SITE, {**minutes(1), "minutes/Council/2016-03-01": {}})
+    run(mill)
+    run(mill)
+    year = datetime.now(UTC).year
+    asked = [int(line) for line in (play.folder / "since").read_text().split()]
+    assert asked[:3] == [asked[0], asked[0], 2016]  # all, since there were none; then from what is owed
+    assert asked[3] == year
+    assert asked[0] < 2016
+
+
 def test_new_content_of_a_document_replaces_its_text(mill: Mill, play: Play, clerk_config: Config) -> None:
     play.site(SITE, minutes(1, pages=2))
     run(mill)

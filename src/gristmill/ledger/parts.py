@@ -99,7 +99,7 @@ _RESULTS = Sql(
     f" AND j.state IN ({State.COMPLETED:d}, {State.COMPLETED_WITH_ERRORS:d}) AND j.key > :after ORDER BY j.key LIMIT :most"
 )
 _FAILURES = Sql(
-    f"SELECT j.key, j.error FROM gm_job j JOIN gm_task t ON t.id = j.task_id WHERE {_ASKED_FOR}"
+    f"SELECT j.key, j.error, j.error_class, j.state FROM gm_job j JOIN gm_task t ON t.id = j.task_id WHERE {_ASKED_FOR}"
     f" AND j.state IN ({State.FAILED:d}, {State.CANCELLED:d}) ORDER BY j.key"
 )
 
@@ -216,7 +216,7 @@ def results(ledger: Ledger, job: int, attempt: int, names: Sequence[str], page: 
 def failures(tx: Tx, job: int, attempt: int, names: Sequence[str]) -> dict[str, str]:
     """Why, by key, of the parts that failed or were cancelled."""
     rows = tx.all(_FAILURES, job=job, attempt=attempt, f=[(name,) for name in names])
-    return {row.key: row.error or "it failed" for row in rows}
+    return {row.key: row.error or row.error_class or State(row.state).word for row in rows}
 
 
 # ---- when their job ends without them, or is tried again

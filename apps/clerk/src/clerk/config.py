@@ -133,7 +133,7 @@ def load(environ: Mapping[str, str] | None = None, folder: Path | None = None) -
     values: dict[str, Any] = {}
     for one in fields(Config):
         text = given.get(one.metadata["variable"])
-        if text is None or (not text and one.metadata["parse"] is not boolean):
+        if not text:
             continue  # unset, or set to nothing
         try:
             values[one.name] = one.metadata["parse"](text)

@@ -71,6 +71,9 @@ class Book:
         sha256 = row["sha256"] if fetched.unchanged and row is not None else fetched.sha256
         if not fetched.unchanged:
             self._change_received(document, fetched)
+        elif row is not None and (fetched.etag, fetched.modified) != (row["etag"], row["modified"]):
+            now = {"url": fetched.found.url, "etag": fetched.etag, "modified": fetched.modified, "state": row["state"]}
+            self._change(self._identity(document) | now)  # the same as before, but next time it is asked for by these
         self.seen.add(document.key)
         yield from self._item(document, sha256)
 

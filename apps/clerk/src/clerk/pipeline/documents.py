@@ -18,7 +18,8 @@ from clerk.storage import Document, SiteFiles
 from gristmill import Context
 
 CHUNK: Final = "chunk"
-_PASSING: Final = (Critical.__name__, Transient.__name__)  # how errors begin that are not the fault of the pages
+# How errors begin that are not the fault of the pages; the last two are Gristmill's, of parts that nobody could end.
+_PASSING: Final = (Critical.__name__, Transient.__name__, "DatabaseError", "worker_lost", "cancelled")
 
 
 def read(ctx: Context, sha256: str, backend: str, content_type: str) -> dict[str, Any]:

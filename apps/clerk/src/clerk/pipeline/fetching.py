@@ -52,17 +52,23 @@ def _from_source(work: Work, book: Book, options: Options) -> Iterator[Item]:
 
 
 def wanted(work: Work, options: Options) -> parts.Wanted:
-    """From the year of the last run that ended well, unless all years are asked for."""
+    """From the year of the last run that ended well and had documents, or of what could not be had then, if that is
+    earlier; unless all years are asked for."""
     site = work.site
     since = site.start_year or _EARLIEST
     if not options.all_years:
         run = tables.run
         ended = select(func.max(run.c.finished_at)).where(
-            run.c.subdomain == site.subdomain, run.c.outcome.not_in(["failed", "cancelled"])
+            run.c.subdomain == site.subdomain, run.c.outcome.not_in(["failed", "cancelled", "no_documents"])
+        )
+        document = tables.document
+        missing = select(func.min(document.c.date)).where(
+            document.c.subdomain == site.subdomain, document.c.state == "missing"
         )
         with work.ctx.transaction() as connection:
-            last = connection.execute(ended).scalar()
-        since = last.year if last else since
+            last, owed = connection.execute(ended).scalar(), connection.execute(missing).scalar()
+        years = [moment.year for moment in [last] if moment] + [int(date[:4]) for date in [owed] if date and last]
+        since = min(years, default=since)
     return parts.Wanted(site.subdomain, site.extra, since, options.all_agendas)
 
 

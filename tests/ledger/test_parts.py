@@ -271,17 +271,18 @@ def test_there_is_a_limit(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_attempt_reads_the_parts_that_it_asked_for(play: Play) -> None:
     player = play.player()
-    job = parent(play, player, "a", "b", "c", "old")
+    job = parent(play, player, "a", "b", "c", "d", "old")
     by_key = {part.key: part for part in player.take()}
     player.complete(by_key["a"], by_key["old"], result="1")
     player.end(by_key["b"], Verdict.PERMANENT, reason="dark")
     player.end(by_key["c"], Verdict.SKIPPED, reason="blank")
+    player.end(by_key["d"], Verdict.CANCELLED)
     again = player.take_one()
-    player.hand_over(again, "a", "b", "c")
+    player.hand_over(again, "a", "b", "c", "d")
     which = (job.id, again.attempt, ("part",))
     with play.ledger.reading() as tx:
-        assert parts.standing(tx, *which) == (3, 0, 1)
-        assert parts.failures(tx, *which) == {"b": "dark"}
+        assert parts.standing(tx, *which) == (4, 0, 2)
+        assert parts.failures(tx, *which) == {"b": "dark", "d": "cancelled"}
     assert list(parts.results(play.ledger, *which, page=1)) == [("a", 1)]
 
 

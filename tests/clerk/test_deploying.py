@@ -234,3 +234,13 @@ def test_a_store_that_is_not_there_may_come_back_and_a_key_that_is_wrong_may_not
     monkeypatch.setattr("clerk.deploying.s3._RETRIES", {"max_retries": 0})
     with pytest.raises(Transient, match="could not be written"):
         S3Deployer("s3://bucket/x").deploy(version(files, "v1"))
+
+
+def test_credentials_may_be_in_the_file_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service has nothing else."""
+    (tmp_path / ".env").write_text("AWS_ACCESS_KEY_ID=mine\nAWS_SECRET_ACCESS_KEY=secret\nAWS_REGION=eu-north-1\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION", "ENDPOINT_URL"):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    found = S3Deployer("s3://bucket/x")._store().config
+    assert (found.get("access_key_id"), found.get("region")) == ("mine", "eu-north-1")

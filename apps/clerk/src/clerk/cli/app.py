@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -169,7 +168,9 @@ class Lazy(click.Group):
 
     def _load_plugins(self) -> None:
         """Only where there are some: what they need takes longer to import than all the rest."""
-        folder = Path(os.environ.get(PLUGINS_DIR, "plugins")).absolute()
+        from clerk.config import variable
+
+        folder = Path(variable(PLUGINS_DIR) or "plugins").absolute()
         if folder == self._plugins_of:
             return
         self._plugins_of = folder

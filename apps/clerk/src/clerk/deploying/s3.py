@@ -4,7 +4,7 @@
 <prefix>/<subdomain>/versions/<version>/…         its database, its description, and a copy of that list
 <prefix>/<subdomain>/files/<sha256>.pdf           PDFs by their content: they stay, and so do links to them
 
-Credentials, region and endpoint are those of the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and so on).
+Credentials, region and endpoint are those of the environment or of `.env` (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL and so on).
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 from urllib.parse import urlsplit
 
 import orjson
 
+from clerk.config import variable
 from clerk.deploying.folder import version_of
 from clerk.deploying.publication import checked, content_type, refuse_older
 from clerk.errors import ClerkError, Transient, Usage
 from clerk.parts import Publication
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, RetryConfig, S3Store
+    from obstore.store import ClientConfig, RetryConfig, S3Config, S3Store
 
 _NOT_CACHED = "no-cache"
+_SAID = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_ENDPOINT_URL")
 _GRACE = timedelta(
     days=1
 )  # longer than any deploy lives: until then a version that nobody points to may be one in the making
@@ -76,7 +78,8 @@ class S3Deployer:
     def _store(self) -> S3Store:
         from obstore.store import S3Store
 
-        return S3Store(self.bucket, retry_config=_RETRIES, client_options=_CLIENT)
+        said = cast("S3Config", {name.lower(): value for name in _SAID if (value := variable(name))})
+        return S3Store(self.bucket, config=said, retry_config=_RETRIES, client_options=_CLIENT)
 
     def _sweep(self, store: S3Store, versions: str, listing: Listing) -> None:
         import obstore

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from clerk import plugins
+from clerk.config import variable
 from clerk.errors import ClerkError, Usage
 from clerk.parts import Extractor, Fetched, Fetcher, FetcherClass, Found, Known, OcrBackend, Wanted
 from clerk.plugins import Plugins
@@ -27,7 +27,7 @@ AT_ONCE: Final = 20  # documents of a site on their way; how fast one host is as
 
 def hooks() -> Plugins:
     """The plugins of this process; a child loads them once."""
-    return _loaded(Path(os.environ.get(PLUGINS_DIR, "plugins")).absolute())
+    return _loaded(Path(variable(PLUGINS_DIR) or "plugins").absolute())
 
 
 @cache

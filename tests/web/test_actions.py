@@ -181,6 +181,19 @@ def test_a_subject_is_set_and_purged(dashboard: Dashboard, page: Page) -> None:
     assert dashboard.mill.run(run.id).state == "cancelled"
 
 
+def test_a_form_that_is_open_keeps_what_it_showed(dashboard: Dashboard, page: Page) -> None:
+    subject = dashboard.mill.set_subject(town.minutes, "Twoville", labels={"tier": "gold"})
+    page.goto(f"/subjects/{subject.id}")
+    page.locator("#set summary").click()
+    page.get_by_label("Labels").fill("tier=silver")
+    page.get_by_label("Interval").focus()
+    dashboard.mill.set_subject(town.minutes, "Twoville", labels={"z": "another's"})
+    expect(page.locator("dl.facts")).to_contain_text("z=another's")
+    press(page, "Set")
+    expect(page.locator(".said")).to_contain_text("is set")
+    assert dashboard.mill.subject("minutes", "Twoville").labels == {"tier": "silver", "z": "another's"}
+
+
 def test_an_error_is_ignored_heeded_and_retried(dashboard: Dashboard, page: Page) -> None:
     error = next(e for e in dashboard.mill.errors() if e.error_class == "Permanent" and e.failed)
     page.goto("/errors")

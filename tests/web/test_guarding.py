@@ -26,7 +26,7 @@ ACTIONS = [one.path for part in ALL for one in part.pages if one.method == "POST
 
 
 def filled(path: str) -> str:
-    for name, value in {"number:int": "1", "name:path": "nightly", "name": "mail", "fingerprint": "abc"}.items():
+    for name, value in {"number:id": "1", "name:path": "nightly", "name": "mail", "fingerprint": "abc"}.items():
         path = path.replace("{" + name + "}", value)
     return path
 
@@ -98,6 +98,33 @@ def test_what_is_not_there_or_malformed_is_said_in_a_page(client: httpx.Client) 
     assert client.get("/jobs?after=x&q=run:abc").status_code == 200
     assert client.get("/jobs", params={"q": "key:" + "x" * 5000}).status_code == 200
     assert client.post("/queues/mail/pause", content=b"\xff\xfe" * 100).status_code == 403
+
+
+@pytest.mark.parametrize("number", ["99999999999999999999", "9" * 4301, "0" * 4301 + "9" * 20])
+def test_numbers_that_nothing_has_are_not_found(client: httpx.Client, number: str) -> None:
+    token = {"token": token_of(client)}
+    for one in (one for part in ALL for one in part.pages if "{number:id}" in one.path):
+        path = one.path.replace("{number:id}", number)
+        answer = client.get(path) if one.method == "GET" else client.post(path, data=token)
+        assert (one.path, answer.status_code) == (one.path, 404)
+        assert "text/html" in answer.headers["content-type"]
+    for path in ("/jobs", "/runs", "/subjects", "/audit"):
+        assert client.get(path, params={"after": f"00000000000000000001{number}"}).status_code == 200
+    for path in ("/jobs/many", "/runs/many"):
+        answer = client.post(path, data={**token, "action": "cancel", "id": ["1", number]})
+        assert (answer.status_code, "is no number" in answer.text) == (422, True)
+
+
+def test_a_number_may_begin_with_zeros(client: httpx.Client) -> None:
+    assert client.get(f"/jobs/{'0' * 4301}1").status_code == 200
+    assert client.get("/jobs", params={"after": f"{'0' * 30}2"}).text.count("<tr id=") == 1
+
+
+def test_a_form_with_a_nul_is_refused(client: httpx.Client) -> None:
+    form = {"token": token_of(client), "name": "host", "key": "\0"}
+    for path in ("/limits/close", "/limits/set"):
+        answer = client.post(path, data=form)
+        assert (answer.status_code, "NUL character" in answer.text) == (422, True)
 
 
 def test_every_answer_has_a_policy_without_inline_scripts(client: httpx.Client) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
 
+from gristmill.api import numbers as _numbers  # noqa: F401  # the routes' `{number:id}`
 from gristmill.api.problems import Trouble
 from gristmill.mill import Mill
 from gristmill.mill.values import who

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -11,16 +11,20 @@ from urllib.parse import parse_qs, quote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import URLPath
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Message, Receive, Scope, Send
 
+from gristmill.api.access import SAFE, is_json
+from gristmill.api.guard import refuse_strangers
 from gristmill.api.problems import Trouble, status_of
-from gristmill.errors import GristmillError
+from gristmill.errors import GristmillError, Invalid, NotFound
 from gristmill.mill import Mill
 from gristmill.watched import Role
 from gristmill.web.site import STATIC, Extra, Site
-from gristmill.web.view import HEADERS, TOKEN, View, new_token
+from gristmill.web.view import BASE, HEADERS, TOKEN, View, new_token
 
 _MOST_FIELDS = 2000
 _FOR_EVER = "public, max-age=31536000, immutable"
@@ -74,7 +78,7 @@ def add_pages(app: Starlette, mill: Mill, extras: Sequence[Extra] = ()) -> None:
             endpoint = _endpoint(site, page)
             app.router.routes.append(Route(page.path, endpoint, methods=[page.method], include_in_schema=False))
     for extra in extras:
-        app.router.routes += [_framed(site, route) for route in extra.routes]
+        app.router.routes += [Framed(site, _routed(extra, route)) for route in extra.routes]
 
 
 def _endpoint(site: Site, page: Page) -> Callable[[Request], Any]:
@@ -103,10 +107,17 @@ def respond(view: View, page: Page) -> Response:
             view.admit(page.role)
         if page.method == "POST":
             view.check_form()
+        _check_numbers(view.request.path_params)
         response = page.answer(view, **view.request.path_params)
     except (Trouble, GristmillError) as error:
         response = trouble(view, error)
     return finished(view, response)
+
+
+def _check_numbers(given: Mapping[str, Any]) -> None:
+    for number in given.values():
+        if isinstance(number, int) and number >= 1 << 63:
+            raise NotFound(f"there is nothing with the number {number}")
 
 
 def finished(view: View, response: Response) -> Response:
@@ -117,6 +128,7 @@ def finished(view: View, response: Response) -> Response:
 
 
 def trouble(view: View, error: Trouble | GristmillError) -> Response:
+    vars(view).setdefault("caller", None)  # who asks may be what could not be found out; it is not asked again
     if isinstance(error, Trouble) and error.status == 401 and view.request.method == "GET" and not view.partial:
         return RedirectResponse(f"{view.base}/login?to={quote(view.here()[len(view.base) :])}", 303)
     status = error.status if isinstance(error, Trouble) else status_of(error)
@@ -124,32 +136,105 @@ def trouble(view: View, error: Trouble | GristmillError) -> Response:
     return view.page("trouble.html", status, title=HTTPStatus(status).phrase, status_code=status, detail=said)
 
 
-def _framed(site: Site, route: Any) -> Any:
-    """A route of an application, which can answer with `page`."""
-    if not isinstance(route, Route):
-        return route
-    inner = route.app
+# ---- routes of applications
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        view = scope["gristmill.view"] = _view(site, Request(scope), {})
-        try:
-            view.admit(Role.VIEWER)
-        except Trouble as refused:
-            await finished(view, trouble(view, refused))(scope, receive, send)
-        else:
-            await inner(scope, receive, _with_headers(send))
 
-    route.app = app
+def _routed(extra: Extra, route: object) -> BaseRoute:
+    if not isinstance(route, BaseRoute):
+        raise Invalid(f"the routes of {extra.title!r} hold {route!r}; only routes of Starlette can be guarded")
     return route
 
 
-def _with_headers(send: Any) -> Any:
-    async def sending(message: Any) -> None:
+class Framed(BaseRoute):
+    """A route of an application, of whatever kind, behind the rules of all pages; it can answer with `page`.
+
+    What does more than look (another method, a socket) needs an operator, and to come from these pages.
+    """
+
+    def __init__(self, site: Site, route: BaseRoute) -> None:
+        self.site, self.route = site, route
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        try:
+            match, found = self.route.matches(scope)
+        except ValueError:  # a number of thousands of digits
+            return Match.NONE, {}
+        return match, {**found, BASE: scope.get("root_path", "")}
+
+    def url_path_for(self, name: str, /, **path_params: Any) -> URLPath:
+        return self.route.url_path_for(name, **path_params)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            return await self._connect(scope, receive, send)
+        request, form = Request(scope, receive), dict[str, list[str]]()
+        if request.method not in SAFE:
+            body = await request.body()
+            form, receive = parse_form(body), _again(body, receive)
+        view = scope["gristmill.view"] = _view(self.site, request, form)
+        refusal = await run_in_threadpool(_refusal, view)
+        if refusal is not None:
+            return await refusal(scope, receive, send)
+        _tell_in_pages(scope, view)
+        return await self.route.handle(scope, receive, _with_headers(view, send))
+
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A socket can act as long as it is open, so it is asked for as if it did."""
+        request = Request({**scope, "type": "http", "method": "POST"})
+        view = scope["gristmill.view"] = _view(self.site, request, {})
+        try:
+            refuse_strangers(request, view.rules.hosts, view.rules.open)
+            await run_in_threadpool(view.admit, Role.OPERATOR)
+        except (Trouble, GristmillError) as refused:
+            code = 1008 if isinstance(refused, Trouble) else 1011
+            return await send({"type": "websocket.close", "code": code, "reason": str(refused)[:100]})
+        return await self.route.handle(scope, receive, send)
+
+
+def _refusal(view: View) -> Response | None:
+    """Asks the database. What is sent as JSON no page of another site can send without asking first."""
+    looks = view.request.method in SAFE
+    try:
+        view.admit(Role.VIEWER if looks else Role.OPERATOR)
+        if not looks and not is_json(view.request):
+            view.check_form()
+    except (Trouble, GristmillError) as error:
+        return finished(view, trouble(view, error))
+    return None
+
+
+def _tell_in_pages(scope: Scope, view: View) -> None:
+    """What the application's function raises is told in a page, as with the other pages."""
+
+    def told(request: Request, error: Any) -> Response:
+        return trouble(view, error)
+
+    handlers, statuses = scope.get("starlette.exception_handlers", ({}, {}))
+    scope["starlette.exception_handlers"] = {**handlers, GristmillError: told, Trouble: told}, statuses
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Hands on a body that was read."""
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receiving() -> Message:
+        return left.pop() if left else await receive()
+
+    return receiving
+
+
+def _with_headers(view: View, send: Send) -> Send:
+    ours = [(name, value) for name, value in finished(view, Response()).raw_headers if name != b"content-length"]
+
+    async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *((k.lower().encode(), v.encode()) for k, v in HEADERS.items())]
+            message["headers"] = [*message["headers"], *ours]
         await send(message)
 
     return sending
+
+
+# ---- files
 
 
 def _icon(request: Request) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -86,19 +87,25 @@ class Site:
 class Recent:
     """What was read a moment ago: many who watch the same page cost one look."""
 
+    _WORTH = 10  # times as long as a look took, what it found may be kept: so a tenth of the time goes into looking
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._turns: dict[str, threading.Lock] = {}
-        self._known: dict[str, tuple[float, Any]] = {}
+        self._known: dict[str, tuple[float, Any]] = {}  # until when, and what
 
-    def get(self, name: str, seconds: float, look: Callable[[], T]) -> T:
+    def get(self, name: str, seconds: float, look: Callable[[], T], longest: float = 0.0) -> T:
+        """What was read within so many seconds; where it took long to read, within up to `longest`."""
         with self._lock:
             turn = self._turns.setdefault(name, threading.Lock())
         with turn:
-            at, value = self._known.get(name, (-seconds, None))
-            if time.monotonic() - at >= seconds:
+            known = self._known  # what is being looked at while somebody forgets is kept where nobody looks any more
+            until, value = known.get(name, (-math.inf, None))
+            began = time.monotonic()
+            if began >= until:
                 value = look()
-                self._known[name] = (time.monotonic(), value)
+                ended = time.monotonic()
+                known[name] = (ended + max(seconds, min(self._WORTH * (ended - began), longest)), value)
             found: T = value
             return found
 

@@ -16,12 +16,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gristmill.api.access import COOKIE, Caller, Rules
 from gristmill.api.problems import Trouble
+from gristmill.errors import Invalid, quoted
 from gristmill.mill import Mill
 from gristmill.watched import Role
 from gristmill.web.site import Site
 
 TOKEN, SAID = "gristmill_form", "gristmill_said"  # names of cookies
+BASE = "gristmill.base"  # in the scope of a route of an application: below which address all pages are
 _SAID_FOR = 20  # seconds that a message waits to be shown
+_DIGITS = 18  # of an id: with one more it may be larger than a database can hold
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; font-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -86,25 +89,40 @@ class View:
         ours = self.request.cookies.get(TOKEN, "")
         if not ours or not hmac.compare_digest(self.one("token").encode(), ours.encode()):
             raise Trouble(403, "this form is not from here, or is too old; nothing was changed. Load the page again")
+        if any("\0" in value for values in self.form.values() for value in values):
+            raise Invalid("the form holds a NUL character; nothing was changed")
 
     # ---- what was sent
 
     def one(self, name: str) -> str:
         return self.form.get(name, [""])[-1].strip()
 
+    def ids(self, name: str) -> list[int]:
+        """The numbers of what was marked."""
+        given = self.form.get(name, [])
+        found = [number for text in given if (number := id_of(text)) is not None]
+        if len(found) < len(given):
+            wrong = next(text for text in given if id_of(text) is None)
+            raise Invalid(f"{quoted(wrong)} is no number of something that can be marked; nothing was changed")
+        return found
+
+    def changed(self, name: str) -> bool:
+        """Whether somebody wrote another text than the form showed, which sends that along."""
+        return self.one(name) != self.one(f"was_{name}")
+
     def asked(self, name: str, default: str = "") -> str:
         return str(self.request.query_params.get(name, default)).strip()
 
     def after(self) -> int | None:
         """Where a page of a list begins."""
-        text = self.asked("after")
-        return int(text) if text.isdecimal() and 0 < int(text[:20]) < 1 << 63 else None
+        return id_of(self.asked("after")) or None
 
     # ---- answers
 
     @property
     def base(self) -> str:
-        return str(self.request.scope.get("root_path", "")).rstrip("/")
+        scope = self.request.scope
+        return str(scope.get(BASE, scope.get("root_path", ""))).rstrip("/")
 
     @property
     def partial(self) -> bool:
@@ -142,6 +160,12 @@ class View:
         query = urlencode({name: value for name, value in given.items() if value not in (None, "")})
         path = quote(str(self.request.scope["path"]))
         return f"{path}?{query}" if query else path
+
+
+def id_of(text: str) -> int | None:
+    """None: it is no number, or larger than any."""
+    digits = text.strip().lstrip("0") or text[-1:]
+    return int(digits) if digits.isdecimal() and len(digits) <= _DIGITS else None
 
 
 def new_token() -> str:

@@ -51,7 +51,7 @@ def jobs(call: Viewer, asked: Annotated[WhichJobs, Query()]) -> Response:
     return page(call.mill.jobs(**given(asked), limit=asked.limit + 1, after=asked.after), asked.limit)
 
 
-@router.get("/{job:int}", response_model=_JobDetail)
+@router.get("/{job:id}", response_model=_JobDetail)
 def job(call: Viewer, job: Id) -> Response:
     """A job with the attempts that did not succeed, newest first, with traceback and log."""
     found = call.mill.job(job)
@@ -59,13 +59,13 @@ def job(call: Viewer, job: Id) -> Response:
     return answer({**to_json(found), **more})
 
 
-@router.get("/{job:int}/attempts", response_model=items_of(Attempt))
+@router.get("/{job:id}/attempts", response_model=items_of(Attempt))
 def attempts(call: Viewer, job: Id) -> Response:
     """The attempts of a job that did not succeed, newest first, with traceback and log."""
     return items(call.mill.attempts(job))
 
 
-@router.get("/{job:int}/why", response_model=shape(Why))
+@router.get("/{job:id}/why", response_model=shape(Why))
 def why(call: Viewer, job: Id) -> Response:
     """The one reason that it is not moving, and the command that mends it."""
     return answer(call.mill.why(job=job))
@@ -124,7 +124,7 @@ class Cancel(Asked):
     dry_run: bool = False
 
 
-@router.post("/{job:int}/cancel", response_model=_Job)
+@router.post("/{job:id}/cancel", response_model=_Job)
 def cancel(call: Operator, job: Id, asked: Cancel) -> Response:
     """Cancels a queued job; one in progress is told to stop."""
     return answer(call.mill.cancel_job(job, reason=asked.reason, by=call.by, dry_run=asked.dry_run))
@@ -134,7 +134,7 @@ class Rehearsed(Asked):
     dry_run: bool = False
 
 
-@router.post("/{job:int}/retry", response_model=_Job)
+@router.post("/{job:id}/retry", response_model=_Job)
 def retry(call: Operator, job: Id, asked: Rehearsed) -> Response:
     """Queues an ended job again with a fresh budget; one that waits for its retry runs now."""
     return answer(call.mill.retry_job(job, by=call.by, dry_run=asked.dry_run))
@@ -145,7 +145,7 @@ class NewArguments(Asked):
     dry_run: bool = False
 
 
-@router.patch("/{job:int}", response_model=_Job)
+@router.patch("/{job:id}", response_model=_Job)
 def edit(call: Operator, job: Id, asked: NewArguments) -> Response:
     """Changes the arguments of a job that waits: these, and no others."""
     return answer(call.mill.edit_job(job, asked.args, by=call.by, dry_run=asked.dry_run))

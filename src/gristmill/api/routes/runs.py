@@ -62,7 +62,7 @@ def stuck(call: Viewer) -> Response:
     return items(call.mill.stuck())
 
 
-@router.get("/{run:int}", response_model=_RunDetail)
+@router.get("/{run:id}", response_model=_RunDetail)
 def run(call: Viewer, run: Id) -> Response:
     """A run with its stages, what its plain stages returned, after which each comes, and what reconcile did for it."""
     found = call.mill.run(run)
@@ -70,13 +70,13 @@ def run(call: Viewer, run: Id) -> Response:
     return answer({**to_json(found), "results": found.results, **more})
 
 
-@router.get("/{run:int}/stages", response_model=items_of(Stage))
+@router.get("/{run:id}/stages", response_model=items_of(Stage))
 def stages(call: Viewer, run: Id) -> Response:
     """Its stages in their order, with counters."""
     return items(call.mill.run(run).stages)
 
 
-@router.get("/{run:int}/why", response_model=shape(Why))
+@router.get("/{run:id}/why", response_model=shape(Why))
 def why(call: Viewer, run: Id) -> Response:
     """The one reason that it is not moving, and the command that mends it."""
     return answer(call.mill.why(run=run))
@@ -97,7 +97,7 @@ class WhichResults(AskedInQuery):
     cursor: Annotated[str, Text(KEY_LIMIT, 0)] | None = Field(None, description="`next` of the page before")
 
 
-@router.get("/{run:int}/stages/{stage}/results", response_model=Results)
+@router.get("/{run:id}/stages/{stage}/results", response_model=Results)
 def results(call: Viewer, run: Id, stage: StageName, asked: Annotated[WhichResults, Query()]) -> Response:
     """What the items of a stage returned that completed, by key."""
     call.mill.run(run)
@@ -154,7 +154,7 @@ class Cancel(Asked):
     dry_run: bool = False
 
 
-@router.post("/{run:int}/cancel", response_model=_Run)
+@router.post("/{run:id}/cancel", response_model=_Run)
 def cancel(call: Operator, run: Id, asked: Cancel) -> Response:
     """Stops a run: what waits is cancelled, what is in progress is told to stop."""
     return answer(call.mill.cancel_run(run, reason=asked.reason, by=call.by, dry_run=asked.dry_run))
@@ -170,7 +170,7 @@ class RetryRun(Confirmed):
     version: Key | None = Field(None, description="of the function that did it, as `ctx.skip_unchanged` was told")
 
 
-@router.post("/{run:int}/retry", response_model=_Retried)
+@router.post("/{run:id}/retry", response_model=_Retried)
 def retry(call: Operator, run: Id, asked: RetryRun) -> Response:
     """Queues items of a run again; then what depends on them runs again, and nothing else."""
     done = call.mill.retry_run(run, **given(asked), by=call.by, confirm=asked.confirm, dry_run=asked.confirm is None)

@@ -55,7 +55,7 @@ def subjects(call: Viewer, asked: Annotated[WhichSubjects, Query()]) -> Response
     return page(found, asked.limit)
 
 
-@router.get("/{subject:int}/why", response_model=shape(Why))
+@router.get("/{subject:id}/why", response_model=shape(Why))
 def why(call: Viewer, subject: Id) -> Response:
     """The one reason that it is not moving, and the command that mends it."""
     found = _found(call, subject)
@@ -81,19 +81,19 @@ def add_subject(call: Operator, asked: NewSubject) -> Response:
     return _set(call, asked.pipeline, asked.subject, asked)
 
 
-@router.get("/{subject:int}", response_model=_Subject)
+@router.get("/{subject:id}", response_model=_Subject)
 def subject(call: Viewer, subject: Id) -> Response:
     return answer(_found(call, subject))
 
 
-@router.get("/{subject:int}/recoveries", response_model=items_of(Recovery))
+@router.get("/{subject:id}/recoveries", response_model=items_of(Recovery))
 def recoveries(call: Viewer, subject: Id) -> Response:
     """What reconcile did for it, newest first."""
     found = _found(call, subject)
     return items(call.mill.recoveries(pipeline=found.pipeline, subject=found.name))
 
 
-@router.patch("/{subject:int}", response_model=_Subject)
+@router.patch("/{subject:id}", response_model=_Subject)
 def set_subject(call: Operator, subject: Id, asked: SubjectSettings) -> Response:
     found = _found(call, subject)
     return _set(call, found.pipeline, found.name, asked)
@@ -109,7 +109,7 @@ class PurgeSubject(Confirmed):
     reason: Reason | None = None
 
 
-@router.post("/{subject:int}/purge", response_model=Done)
+@router.post("/{subject:id}/purge", response_model=Done)
 def purge(call: Admin, subject: Id, asked: PurgeSubject) -> Response:
     """Stops its active run and drops the one that waits."""
     found = _found(call, subject)
@@ -121,7 +121,7 @@ class Forget(Asked):
     stage: Name | None = None
 
 
-@router.post("/{subject:int}/forget", response_model=dict[str, int])
+@router.post("/{subject:id}/forget", response_model=dict[str, int])
 def forget(call: Admin, subject: Id, asked: Forget) -> Response:
     """Forgets what was done before, so that its next run skips nothing as unchanged; says of how many items."""
     found = _found(call, subject)

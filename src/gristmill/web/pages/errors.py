@@ -11,14 +11,14 @@ from gristmill.wording import plural
 
 pages = Pages()
 _MOST = 100
-_WHILE = 2.0  # seconds: counting them all takes longer
+_MOMENT, _WHILE = 0.8, 5.0  # seconds: counting them all may take longer
 
 
 @pages.get("/errors")
 def errors(view: View) -> Response:
     every = view.asked("every") == "1"
     look = view.site.recent.get
-    found = look(f"errors {every}", _WHILE, lambda: view.mill.errors(every=every, limit=_MOST))
+    found = look(f"errors {every}", _MOMENT, lambda: view.mill.errors(every=every, limit=_MOST), _WHILE)
     return view.page("errors.html", title="Errors", errors=found, every=every, most=_MOST)
 
 

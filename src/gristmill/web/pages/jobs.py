@@ -79,9 +79,11 @@ def many(view: View) -> Response:
         raise Invalid(f"there is no action {name!r} on jobs")
     action = ACTIONS[name]
     view.admit(action.role)
-    marked = [int(number) for number in view.form.get("id", ()) if number.isdecimal()]
     whole = view.one("all") == "1"
-    chosen: dict[str, Any] = search.jobs(asked) if whole or not marked else {"ids": marked}
+    marked = [] if whole else view.ids("id")
+    if not whole and not marked:
+        raise Refused("say which: mark some jobs, or tick “all that match”; nothing was changed")
+    chosen: dict[str, Any] = search.jobs(asked) if whole else {"ids": marked}
     if not chosen:
         raise Refused("say which: mark some jobs, or search for some; an action on all jobs that there are needs a search")
     if name == "unarchive":
@@ -93,7 +95,7 @@ def many(view: View) -> Response:
         f"/jobs?q={part(asked)}" if asked else "/jobs",
         grave=action.grave,
         reason=name == "cancel",
-        hidden={"q": [asked], "action": [name], "all": ["1" if whole else ""], "id": [] if whole else [*map(str, marked)]},
+        hidden={"q": [asked], "action": [name], "all": ["1" if whole else ""], "id": [*map(str, marked)]},
     )
     act = partial(action.verb(view.mill), **chosen, by=view.by)
     if name == "cancel":
@@ -101,7 +103,7 @@ def many(view: View) -> Response:
     return confirmed(view, question, lambda number: effect(act(confirm=number, dry_run=number is None), number is None))
 
 
-@pages.get("/jobs/{number:int}")
+@pages.get("/jobs/{number:id}")
 def job(view: View, number: int) -> Response:
     found = view.mill.job(number)
     return view.page(
@@ -123,7 +125,7 @@ def _failed_items(progress: Any) -> list[tuple[str, dict[str, str]]]:
     return [(name, phase["failed"]) for name, phase in phases.items() if phase.get("failed")]
 
 
-@pages.get("/jobs/{number:int}/peek")
+@pages.get("/jobs/{number:id}/peek")
 def peek(view: View, number: int) -> Response:
     """The last attempt, and why it waits: from a list, without leaving it."""
     found = view.mill.job(number)
@@ -133,20 +135,20 @@ def peek(view: View, number: int) -> Response:
     return view.page("peek.html", **about, why=why, failed=[found], attempts=attempts, path=f"/jobs/{number}", run=None)
 
 
-@pages.post("/jobs/{number:int}/retry")
+@pages.post("/jobs/{number:id}/retry")
 def retry(view: View, number: int) -> Response:
     found = view.mill.retry_job(number, by=view.by)
     return view.done(f"/jobs/{number}", f"job {number} is {words(found.state)}")
 
 
-@pages.post("/jobs/{number:int}/cancel")
+@pages.post("/jobs/{number:id}/cancel")
 def cancel(view: View, number: int) -> Response:
     found = view.mill.cancel_job(number, reason=view.one("reason") or None, by=view.by)
     said = words(found.state) if found.finished_at else "told to stop"
     return view.done(f"/jobs/{number}", f"job {number} is {said}")
 
 
-@pages.post("/jobs/{number:int}/archive")
+@pages.post("/jobs/{number:id}/archive")
 def archive(view: View, number: int) -> Response:
     undo = view.one("undo") == "1"
     done = view.mill.archive_jobs(ids=[number], undo=undo, by=view.by)
@@ -155,7 +157,7 @@ def archive(view: View, number: int) -> Response:
     return view.done(f"/jobs/{number}", f"job {number} is {'listed again' if undo else 'archived'}")
 
 
-@pages.post("/jobs/{number:int}/edit")
+@pages.post("/jobs/{number:id}/edit")
 def edit(view: View, number: int) -> Response:
     try:
         args = orjson.loads(view.one("args"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from gristmill.watched import Role
-from gristmill.web.pages.queues import number
+from gristmill.web.pages.queues import changed_limits
 from gristmill.web.routing import Pages
 from gristmill.web.view import View
 
@@ -30,9 +30,8 @@ def set_limit(view: View) -> Response:
     if view.one("default") == "1":
         view.mill.set_limit(name, key, numbers=None, by=view.by)
         return view.done("/limits", f"limit {name} {key} is as the application says".replace("  ", " "))
-    numbers = {
-        "at_once": number(view.one("at_once"), int, "at once"),
-        "per_second": number(view.one("per_second"), float, "per second"),
-    }
+    numbers = changed_limits(view)
+    if not numbers:
+        return view.done("/limits", "nothing was changed")
     view.mill.set_limit(name, key, numbers=numbers, by=view.by)
     return view.done("/limits", f"limit {name} {key} is set".replace("  ", " "))

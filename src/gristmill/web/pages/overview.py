@@ -15,7 +15,7 @@ from gristmill.web.view import View
 
 pages = Pages()
 _MOMENT = 0.8  # seconds: those who watch see a change within two
-_WHILE = 5.0  # for what takes longer to count
+_WHILE = 5.0  # for what changes by the minute, and at most for what takes long to count
 _SHOWN = 8
 _MINUTES = 60
 
@@ -25,10 +25,10 @@ def look(view: View) -> Seen:
     status = recent.get("status", _MOMENT, mill.status)
     return Seen(
         status,
-        recent.get("errors", _WHILE if status.runs else _MOMENT, lambda: _errors(view)),
-        recent.get("limits", _WHILE, mill.limits),
+        recent.get("errors", _MOMENT, lambda: _errors(view), _WHILE),
+        recent.get("limits", _MOMENT, mill.limits, _WHILE),
         recent.get("schedules", _WHILE, mill.schedules),
-        recent.get("stuck", _WHILE, mill.stuck) if status.active else (),
+        recent.get("stuck", _MOMENT, mill.stuck, _WHILE) if status.active else (),
     )
 
 

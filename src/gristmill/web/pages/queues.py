@@ -60,12 +60,12 @@ def resume(view: View, name: str) -> Response:
 
 @pages.post("/queues/{name}/set", Role.ADMIN)
 def set_queue(view: View, name: str) -> Response:
+    """Only what was changed against what the form showed: others may have set the rest since."""
     _found(view, name)
-    weight = number(view.one("weight"), float, "weight")
-    limits: dict[str, Any] = {
-        "at_once": number(view.one("at_once"), int, "at once"),
-        "per_second": number(view.one("per_second"), float, "per second"),
-    }
+    weight = number(view.one("weight"), float, "weight") if view.changed("weight") else None
+    limits = changed_limits(view)
+    if weight is None and not limits:
+        return view.done(f"/queues/{part(name)}", "nothing was changed")
     view.mill.set_queue(name, weight=weight, limits=limits, by=view.by)
     return view.done(f"/queues/{part(name)}", f"queue {name} is set")
 
@@ -80,6 +80,12 @@ def purge(view: View, name: str) -> Response:
 
 def _back(view: View, name: str) -> str:
     return f"/queues/{part(name)}" if view.one("from") == "queue" else "/queues"
+
+
+def changed_limits(view: View) -> dict[str, Any]:
+    kinds = {"at_once": int, "per_second": float}
+    asked = {name: kind for name, kind in kinds.items() if view.changed(name)}
+    return {name: number(view.one(name), kind, name.replace("_", " ")) for name, kind in asked.items()}
 
 
 def number(text: str, kind: Any, what: str) -> Any:

@@ -21,6 +21,7 @@ from gristmill.wording import plural, span
 pages = Pages()
 _PAGE = 50
 _FAILED = 20  # failed items that the page of a run names
+_STUCK = 500  # more are not found at a time: as many active runs are looked at
 
 
 @pages.get("/runs")
@@ -36,12 +37,13 @@ def runs(view: View) -> Response:
 
 
 def _found(view: View, wanted: dict[str, Any]) -> list[Run]:
+    after = view.after()
     if wanted == search.STUCK:
-        return view.mill.stuck()
-    return view.mill.runs(**wanted, limit=_PAGE + 1, after=view.after())
+        return [run for run in view.mill.stuck(limit=_STUCK) if after is None or run.id < after]
+    return view.mill.runs(**wanted, limit=_PAGE + 1, after=after)
 
 
-@pages.get("/runs/{number:int}")
+@pages.get("/runs/{number:id}")
 def run(view: View, number: int) -> Response:
     found = view.mill.run(number)
     pace = view.site.paces.of(found)
@@ -83,7 +85,7 @@ def _eta(run: Run, pace: Pace) -> str | None:
     return span(max(left)) if left and max(left) >= 1 else None
 
 
-@pages.get("/runs/{number:int}/peek")
+@pages.get("/runs/{number:id}/peek")
 def peek(view: View, number: int) -> Response:
     failed = view.mill.jobs(run=number, state="failed", parts=False, limit=3)
     attempts = {job.id: view.mill.attempts(job.id)[:1] for job in failed[:1]}
@@ -92,7 +94,7 @@ def peek(view: View, number: int) -> Response:
     return view.page("peek.html", **about, why=why, failed=failed, attempts=attempts, path=f"/runs/{number}", run=number)
 
 
-@pages.post("/runs/{number:int}/cancel")
+@pages.post("/runs/{number:id}/cancel")
 def cancel(view: View, number: int) -> Response:
     def act(confirm: int | None) -> Effect:
         rehearsal = confirm is None
@@ -108,7 +110,7 @@ def cancel(view: View, number: int) -> Response:
     return confirmed(view, question, act)
 
 
-@pages.post("/runs/{number:int}/retry")
+@pages.post("/runs/{number:id}/retry")
 def retry(view: View, number: int) -> Response:
     """What failed, or (with `stage`) all of one stage."""
     stage = view.one("stage") or None
@@ -135,9 +137,13 @@ def _will(number: int, rehearsal: bool) -> str:
 def many(view: View) -> Response:
     """All that match the search, or those that were marked."""
     asked, action = view.one("q"), view.one("action")
-    which = {"ids": [int(n) for n in view.form.get("id", ()) if n.isdecimal()]}
-    chosen = which if which["ids"] and view.one("all") != "1" else search.runs(asked)
-    chosen = {"ids": [run.id for run in view.mill.stuck()]} if chosen == search.STUCK else chosen
+    whole = view.one("all") == "1"
+    marked = [] if whole else view.ids("id")
+    if not whole and not marked:
+        raise Refused("say which: mark some runs, or tick “all that match”; nothing was changed")
+    chosen: dict[str, Any] = search.runs(asked) if whole else {"ids": marked}
+    if chosen == search.STUCK:
+        chosen = {"ids": [run.id for run in view.mill.stuck(limit=_STUCK)]}
     if not chosen:
         raise Refused("say which: mark some runs, or search for some")
     if action not in ("cancel", "delete"):
@@ -151,7 +157,7 @@ def many(view: View) -> Response:
         "/runs/many",
         f"/runs?q={part(asked)}" if asked else "/runs",
         grave=True,
-        hidden={"q": [asked], "action": [action], "all": [view.one("all")], "id": view.form.get("id", [])},
+        hidden={"q": [asked], "action": [action], "all": ["1" if whole else ""], "id": [*map(str, marked)]},
     )
     act = partial(verb, **chosen, by=view.by)
     return confirmed(view, question, lambda number: effect(act(confirm=number, dry_run=number is None), number is None))

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from gristmill.errors import GristmillError, Invalid, NotFound
+from gristmill.errors import Invalid, NotFound
 from gristmill.model import Subject, Why
 from gristmill.watched import Role
 from gristmill.web import search
@@ -25,7 +25,7 @@ def subjects(view: View) -> Response:
     asked, wrong = view.asked("q"), ""
     found: list[Subject] = []
     try:
-        found = _found(view, search.subjects(asked))
+        found = view.mill.subjects(**search.subjects(asked), limit=_PAGE + 1, after=view.after())
     except Invalid as error:
         wrong = str(error)
     more = len(found) > _PAGE
@@ -40,29 +40,6 @@ def subjects(view: View) -> Response:
     )
 
 
-def _found(view: View, which: dict[str, Any]) -> list[Subject]:
-    name = which.pop("name", None)
-    if name is None:
-        return view.mill.subjects(**which, limit=_PAGE + 1, after=view.after())
-    pipeline = which.get("pipeline")
-    pipelines = [pipeline] if pipeline else _pipelines(view)
-    found = [one for flow in pipelines if (one := _named(view, flow, name)) is not None]
-    return [one for one in found if which.get("state") in (None, one.state)]
-
-
-def _pipelines(view: View) -> list[str]:
-    """Those of the application, and those that are at work."""
-    known = {*view.mill.registry.pipelines, *(run.pipeline for run in view.mill.runs(limit=200))}
-    return sorted(known)
-
-
-def _named(view: View, pipeline: str, name: str) -> Subject | None:
-    try:
-        return view.mill.subject(pipeline, name)
-    except NotFound:
-        return None
-
-
 def by_number(view: View, number: int) -> Subject:
     found = view.mill.subjects(after=number - 1, limit=1)
     if not found or found[0].id != number:
@@ -70,7 +47,7 @@ def by_number(view: View, number: int) -> Subject:
     return found[0]
 
 
-@pages.get("/subjects/{number:int}")
+@pages.get("/subjects/{number:id}")
 def subject(view: View, number: int) -> Response:
     found = by_number(view, number)
     which: dict[str, Any] = {"pipeline": found.pipeline, "subject": found.name}
@@ -88,7 +65,7 @@ def subject(view: View, number: int) -> Response:
     )
 
 
-@pages.get("/subjects/{number:int}/peek")
+@pages.get("/subjects/{number:id}/peek")
 def peek(view: View, number: int) -> Response:
     """Why it stands still, and what failed: from the list, without leaving it."""
     found = by_number(view, number)
@@ -108,7 +85,7 @@ def _why(view: View, subject: Subject) -> Why | None:
         return None
 
 
-@pages.post("/subjects/{number:int}/start")
+@pages.post("/subjects/{number:id}/start")
 def start(view: View, number: int) -> Response:
     found = by_number(view, number)
     priority = view.one("priority") or "normal"
@@ -117,7 +94,7 @@ def start(view: View, number: int) -> Response:
     return view.done(f"/runs/{run.id}", said)
 
 
-@pages.post("/subjects/{number:int}/purge", Role.ADMIN)
+@pages.post("/subjects/{number:id}/purge", Role.ADMIN)
 def purge(view: View, number: int) -> Response:
     found = by_number(view, number)
     act = partial(view.mill.purge_subject, found.pipeline, found.name, by=view.by, reason=view.one("reason") or None)
@@ -133,18 +110,25 @@ def purge(view: View, number: int) -> Response:
     return confirmed(view, question, purged)
 
 
-@pages.post("/subjects/{number:int}/set")
+@pages.post("/subjects/{number:id}/set")
 def set_subject(view: View, number: int) -> Response:
+    """Only what was changed against what the form showed: others may have set the rest since."""
     found = by_number(view, number)
-    text = view.one("interval")
-    gap = search.seconds(text) if text else 0.0
-    labels = dict(_label(line) for line in view.one("labels").splitlines() if line.strip())
-    gone = {key: None for key in found.labels if key not in labels}
-    try:
-        view.mill.set_subject(found.pipeline, found.name, interval=gap, labels={**labels, **gone}, by=view.by)
-    except GristmillError as error:
-        raise Invalid(str(error)) from None
+    gap = search.seconds(view.one("interval") or "0s") if view.changed("interval") else None
+    labels = _changed(_labels(view.form.get("was_labels", [])), _labels(view.one("labels").splitlines()))
+    if gap is None and not labels:
+        return view.done(f"/subjects/{number}", "nothing was changed")
+    view.mill.set_subject(found.pipeline, found.name, interval=gap, labels=labels, by=view.by)
     return view.done(f"/subjects/{number}", f"{found.name} is set")
+
+
+def _changed(was: dict[str, str], now: dict[str, str]) -> dict[str, str | None]:
+    """None: it is taken away."""
+    return {key: now.get(key) for key in (*was, *now) if was.get(key) != now.get(key)}
+
+
+def _labels(lines: list[str]) -> dict[str, str]:
+    return dict(_label(line) for line in lines if line.strip())
 
 
 def _label(line: str) -> tuple[str, str]:

@@ -50,6 +50,18 @@ def test_who_does_not_ask_is_let_go(mill: Mill, monkeypatch: pytest.MonkeyPatch)
         wait_until_gone(server)
 
 
+@pytest.mark.parametrize("body", [b"", b"Content-Length: 9\n"], ids=["no body", "half a body"])
+def test_who_asks_once_and_then_half_is_let_go(mill: Mill, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    monkeypatch.setattr(serving, "_ASKED_WITHIN", 2)
+    server = serving.Server(app(mill, open=True))
+    with in_thread(server) as port, connected(port, b"GET /health HTTP/1.1\nHost: 127.0.0.1\n" + body + b"\n") as clients:
+        for client in clients:
+            assert client.recv(1000).split()[1] == b"200"
+            client.sendall(b"GET /")
+        assert answers(port)
+        wait_until_gone(server)
+
+
 def test_who_does_not_send_what_was_promised_is_told_so(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "_SENT_WITHIN", 1)
     server = serving.Server(app(mill, open=True))

@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 
 import orjson
+from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gristmill.errors import GristmillError
+from gristmill.errors import DatabaseError
 from gristmill.mill import Mill
 from gristmill.model import to_json
 from gristmill.watched import Event
@@ -23,6 +24,8 @@ _PAGE = 500  # events that are read at once
 _KEPT = 5000  # events that those who are slow may be behind
 _EVERY = 0.25  # seconds between two looks, while somebody follows
 _SILENCE = 15.0  # seconds after which a line is sent all the same: proxies close what is silent
+_ADMITTED = 15.0  # seconds after which it is asked again whether somebody may look
+_ASKING = 4  # of them at once: all others need threads too
 _STUCK = 30.0  # seconds that one line may take to be sent
 MOST = 1000  # followers of one process
 
@@ -40,6 +43,7 @@ class Hub:
         self._moved = asyncio.Event()  # set, and replaced by a new one, after each look
         self._reader: asyncio.Task[None] | None = None
         self.followers = 0
+        self.asking = asyncio.Semaphore(_ASKING)
         self.closed = False
 
     def close(self) -> None:
@@ -47,55 +51,56 @@ class Hub:
         self.closed = True
         self._wake()
 
-    async def follow(self, after: str | None) -> AsyncGenerator[Item | None, None]:
-        """Events from a place on (None: from now on), each once and in the order of their commits. None instead of one:
-        nothing happened for a while. It ends for who is too slow."""
+    async def newest(self) -> str:
+        """The place of who has just come, and wants what happens from now on."""
+        if self._last is not None and self._reads():
+            return self._last
+        return await run_in_threadpool(self._mill.last_event)
+
+    async def follow(self, after: str, patience: Callable[[], float]) -> AsyncGenerator[Item | None, None]:
+        """Events from a place on, each once and in the order of their commits. None instead of one: nothing happened for
+        as many seconds as the patience was. It ends for who is too slow."""
         self.followers += 1
         try:
             self._begin()
-            at = await self._now() if after is None else self._place(after)
-            while at is None:
+            while (at := self._place(after)) is None:
+                if self.closed:
+                    return
                 page = await run_in_threadpool(self._mill.events, after, limit=_PAGE)
                 if page.reset:
                     yield page.last
                 for event in page.events:
                     yield event
                 after = page.last
-                at = self._place(after)
-                if at is None and not page.events:  # we are at the end, and the reader is not there yet
+                if not page.events and self._place(after) is None:  # we are at the end, and the reader is not there yet
                     await self._next(_EVERY)
-                    at = self._place(after)
-            async for item in self._live(at):
+                    yield None
+            async for item in self._live(at, patience):
                 yield item
         finally:
             self.followers -= 1
 
-    async def _live(self, at: int) -> AsyncGenerator[Item | None, None]:
+    async def _live(self, at: int, patience: Callable[[], float]) -> AsyncGenerator[Item | None, None]:
         while not self.closed:
             first = self._count - len(self._kept)
             if at < first:
                 return
             if at == self._count:
-                if not await self._next(_SILENCE):
+                if not await self._next(patience()):
                     yield None
                 continue
             for item in list(self._kept)[at - first :]:
                 yield item
                 at += 1
 
-    def _place(self, after: str | None) -> int | None:
+    def _place(self, after: str) -> int | None:
         """The number of the event that comes after this place, if that is kept or about to come."""
-        if after is not None and after == self._last:
+        if after == self._last:
             return self._count
         for back, item in enumerate(reversed(self._kept)):
             if after == (item if isinstance(item, str) else item.id):
                 return self._count - back
         return None
-
-    async def _now(self) -> int:
-        while self._last is None and not self.closed:
-            await self._next(_SILENCE)
-        return self._count
 
     async def _next(self, seconds: float) -> bool:
         """Waits until the reader has found something; False: it took too long."""
@@ -108,19 +113,29 @@ class Hub:
 
     # ---- the one reader
 
+    def _reads(self) -> bool:
+        return self._reader is not None and not self._reader.done()
+
     def _begin(self) -> None:
-        if self._reader is None or self._reader.done():
-            self._last = None  # nobody looked meanwhile
+        if self._reads():
+            return
+        if self.followers == 1:  # nobody looked meanwhile
+            self._last = None
             self._kept.clear()
-            self._reader = asyncio.create_task(self._read())
+        self._reader = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
+        """Whatever goes wrong, those who follow still wait for what comes next: it is told once, and tried again."""
+        told = False
         while self.followers and not self.closed:
+            more = False
             try:
                 more = await self._look()
-            except GristmillError as error:
-                log.warning("cannot look for events: %s", error)
-                more = False
+                told = False
+            except Exception as error:
+                if not told:
+                    log.warning("cannot look for events: %s: %s", type(error).__name__, error)
+                told = True
             if not more:
                 await asyncio.sleep(_EVERY)
 
@@ -145,47 +160,65 @@ class Hub:
 
 
 class Stream(Response):
-    """Server-sent events until the client leaves, or is too slow."""
+    """Server-sent events until the client leaves, is too slow, or may not look any more (`admitted`, which may ask the
+    database)."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, hub: Hub, after: str | None, wanted: Callable[[Event], bool]) -> None:
+    def __init__(self, hub: Hub, after: str, wanted: Callable[[Event], bool], admitted: Callable[[], bool]) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self.hub, self.after, self.wanted = hub, after, wanted
+        self.hub, self.last, self.wanted, self.admitted = hub, after, wanted, admitted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         sending = asyncio.create_task(self._send(send))
+        refused = asyncio.create_task(self._refused())
         leaving = asyncio.create_task(_left(receive))
+        tasks = (sending, refused, leaving)
         try:
-            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (sending, leaving):
+            for task in tasks:
                 task.cancel()
-            results = await asyncio.gather(sending, leaving, return_exceptions=True)
+            results = await asyncio.gather(*tasks, return_exceptions=True)
         for error in results:
             if isinstance(error, Exception) and not isinstance(error, TimeoutError | OSError):
                 log.warning("a stream of events ended: %s: %s", type(error).__name__, error)
+        if results[0] is None or not refused.cancelled():
+            with contextlib.suppress(TimeoutError):
+                await _say(send, "", more=False)
 
     async def _send(self, send: Send) -> None:
-        async def say(text: str, more: bool = True) -> None:
-            async with asyncio.timeout(_STUCK):
-                await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
-
-        await say("retry: 2000\n\n")
-        last: str | None = None
-        async with contextlib.aclosing(self.hub.follow(self.after)) as followed:
+        clock = asyncio.get_running_loop().time
+        due = clock() + _SILENCE
+        await _say(send, f"retry: 2000\n\nid: {self.last}\n\n")
+        async with contextlib.aclosing(self.hub.follow(self.last, lambda: max(0.0, due - clock()))) as followed:
             async for item in followed:
-                if item is None:  # who was sent nothing knows where to go on all the same
-                    await say(f"id: {last}\n\n" if last else ":\n\n")
-                elif isinstance(item, str):
-                    await say(f"id: {item}\nevent: reset\ndata: {{}}\n\n")
-                else:
-                    last = item.id
+                if isinstance(item, str):
+                    await _say(send, f"id: {item}\nevent: reset\ndata: {{}}\n\n")
+                    self.last = item
+                elif item is not None:
                     if self.wanted(item):
-                        await say(written(item))
-        await say("", more=False)
+                        await _say(send, written(item))
+                    self.last = item.id
+                if clock() >= due:  # who was sent nothing knows where to go on all the same
+                    await _say(send, f"id: {self.last}\n\n")
+                    due = clock() + _SILENCE
+
+    async def _refused(self) -> None:
+        """Waits until this client may not look any more."""
+        admitted = True
+        while admitted:
+            await asyncio.sleep(_ADMITTED)
+            async with self.hub.asking:
+                with contextlib.suppress(DatabaseError, NoConnection):  # then there is nothing to be seen either
+                    admitted = await run_in_threadpool(self.admitted)
+
+
+async def _say(send: Send, text: str, more: bool = True) -> None:
+    async with asyncio.timeout(_STUCK):
+        await send({"type": "http.response.body", "body": text.encode(), "more_body": more})
 
 
 async def _left(receive: Receive) -> None:

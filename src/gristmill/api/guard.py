@@ -45,11 +45,22 @@ class Guard:
         request = Request(scope) if scope["type"] == "http" else Request({**scope, "type": "http", "method": "GET"})
         if "\0" in scope["path"] or b"%00" in scope["query_string"] or b"\0" in scope["query_string"]:
             raise Trouble(400, "the address holds a NUL character")
-        refuse_strangers(request, self.rules.hosts, self.rules.open)
+        await self._refuse_strangers(request)
         scope["gristmill.rules"] = self.rules
         if scope["type"] == "http" and request.method not in SAFE:
             return await _body(request, receive)
         return receive
+
+    async def _refuse_strangers(self, request: Request) -> None:
+        """Where there are tokens any name will do, so who is a stranger to an open server may be none."""
+        rules = self.rules
+        try:
+            refuse_strangers(request, rules.hosts, rules.open)
+        except Trouble:
+            if not rules.open or not await run_in_threadpool(rules.mill.tokens, every=True):
+                raise
+            rules.open = False
+            refuse_strangers(request, rules.hosts, rules.open)
 
 
 def _said(trouble: Trouble) -> Response:

@@ -11,8 +11,10 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
+from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import Lifespan
 
 from gristmill.api.application import app
 from gristmill.api.events import Hub
@@ -22,6 +24,7 @@ from gristmill.metrics import Family
 from gristmill.mill import Mill
 
 try:
+    import h11
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 except ModuleNotFoundError:
@@ -29,7 +32,7 @@ except ModuleNotFoundError:
 
 log = logging.getLogger("gristmill.api")
 _THREADS = 16  # requests that are at work at once: each has a connection to the database
-_ASKED_WITHIN = 30  # seconds from a connection to the end of its first request's head
+_ASKED_WITHIN = 30  # seconds from a connection, or the answer before, to the end of a request's head
 _GRACE = 5  # seconds that requests may go on when it is told to stop
 
 
@@ -67,7 +70,7 @@ def in_thread(mill: Mill, host: str, port: int) -> Iterator[str]:
     if not is_loopback(host):
         raise Invalid(f"{host!r} is not this machine; `serve` is for others")
     listening = bind(host, port)
-    server = Server(app(mill, open=True, hosts=[host], pages=True))
+    server = Server(app(mill, open=check_place(mill, host), hosts=[host], pages=True))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="gristmill-server", daemon=True)
     thread.start()
     try:
@@ -81,13 +84,35 @@ def in_thread(mill: Mill, host: str, port: int) -> Iterator[str]:
 class Protocol(H11Protocol):
     """Lets go who connects and does not ask: each would keep a file of this process, of which there are not many."""
 
+    _waiting: asyncio.TimerHandle | None = None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
-        self.loop.call_later(_ASKED_WITHIN, self._let_go)
+        self._time_head()
 
-    def _let_go(self) -> None:
-        if getattr(self, "cycle", None) is None:  # no request has begun
-            self.transport.abort()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._time_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._time_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_waiting()
+
+    def _time_head(self) -> None:
+        """Nobody is at work for this connection: it has so long to send what is left of one request, and the next head."""
+        if self.conn.their_state is not h11.IDLE and self.conn.our_state is not h11.DONE:
+            self._stop_waiting()
+        elif self._waiting is None:
+            self._waiting = self.loop.call_later(_ASKED_WITHIN, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
 
 
 class Server(uvicorn.Server):
@@ -95,7 +120,7 @@ class Server(uvicorn.Server):
 
     def __init__(self, made: FastAPI) -> None:
         self.hub: Hub = made.state.hub
-        made.router.lifespan_context = _lifespan
+        made.router.lifespan_context = _with_threads(made.router.lifespan_context)
         super().__init__(
             uvicorn.Config(
                 made,
@@ -116,18 +141,24 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-@asynccontextmanager
-async def _lifespan(made: FastAPI) -> AsyncIterator[None]:
-    from anyio.to_thread import current_default_thread_limiter
+def _with_threads(lifespan: Lifespan[Any]) -> Lifespan[Any]:
+    """What an application does when this starts and stops, and so many threads for its requests."""
 
-    current_default_thread_limiter().total_tokens = _THREADS
-    yield
+    @asynccontextmanager
+    async def both(made: Any) -> AsyncIterator[Any]:
+        from anyio.to_thread import current_default_thread_limiter
+
+        current_default_thread_limiter().total_tokens = _THREADS
+        async with lifespan(made) as state:
+            yield state
+
+    return both
 
 
 def check_place(mill: Mill, host: str) -> bool:
-    """Whether this may be open to all who reach it: only where nobody else does."""
+    """Whether this may be open to all who reach it: only where nobody else does, and while there was never a token."""
     if is_loopback(host):
-        return True
+        return not mill.tokens(every=True)
     if not mill.tokens():
         raise Invalid(
             f"there is no token, so anybody who reaches {host!r} could do everything;"

@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field
 
-from gristmill.api.access import Viewer
+from gristmill.api.access import Viewer, caller_of
 from gristmill.api.asking import AskedInQuery, Name, Number
 from gristmill.api.events import MOST, Hub, Stream
 from gristmill.api.problems import Trouble
+from gristmill.watched import Event, Role
 
 router = APIRouter(tags=["events"])
 Place = Annotated[str | None, Header(alias="Last-Event-ID", pattern=r"^[0-9]{1,18}-[0-9]{1,18}$")]
@@ -31,8 +32,12 @@ async def events(
     if hub.followers >= MOST:
         raise Trouble(503, f"{MOST} follow the events already", {"Retry-After": "10"})
     names = set(asked.name or ())
-    return Stream(
-        hub,
-        last_event_id,
-        lambda event: (not names or event.name in names) and (asked.run is None or event.run == asked.run),
-    )
+
+    def wanted(event: Event) -> bool:
+        return (not names or event.name in names) and (asked.run is None or event.run == asked.run)
+
+    def admitted() -> bool:
+        caller = caller_of(request)
+        return caller is not None and caller.role.may(Role.VIEWER)
+
+    return Stream(hub, last_event_id or await hub.newest(), wanted, admitted)

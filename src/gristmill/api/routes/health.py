@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
 from gristmill.api.access import Viewer
+from gristmill.api.problems import Trouble
 from gristmill.api.shapes import answer
+from gristmill.errors import DatabaseError, SchemaMismatch
 from gristmill.metrics import CONTENT_TYPE, exposition
 from gristmill.settings import VERSION
 
+log = logging.getLogger("gristmill.api")
 router = APIRouter(tags=["health"])
 
 
@@ -20,15 +25,21 @@ class Health(BaseModel):
 
 
 @router.get("/health", response_model=Health)
-def health() -> Response:
-    """This process answers."""
+async def health() -> Response:
+    """This process answers, whatever its threads wait for."""
     return answer({"status": "ok", "version": VERSION})
 
 
 @router.get("/ready", response_model=Health)
 def ready(request: Request) -> Response:
     """The database answers too, and has the schema that this needs; 503 otherwise."""
-    request.app.state.mill.ledger.check_schema()
+    try:
+        request.app.state.mill.ledger.check_schema()
+    except DatabaseError as error:  # which says where the database is; that is not for all
+        log.error("GET /ready: %s", error)
+        other = isinstance(error, SchemaMismatch)
+        said = "the database has another schema than this needs" if other else "the database is out of reach"
+        raise Trouble(503, f"{said}; the log of this server says more", {"Retry-After": "5"}) from None
     return answer({"status": "ready", "version": VERSION})
 
 

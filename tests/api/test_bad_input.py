@@ -65,7 +65,22 @@ def test_what_is_not_known_is_refused(world: World) -> None:
             world.refused(world.send("admin", route, params={"surprise": "1"}), 422)
 
 
-NO_THINGS = ["0", "-1", "9" * 30, "8" * 5000, "1.5", "x", "%00", "%ff", "..%2f..", "%D9%A3", "1;drop", "%20", "x" * 3000, "x%0Ay"]
+NO_THINGS = [
+    "0",
+    "-1",
+    "9" * 30,
+    "8" * 5000,
+    "1.5",
+    "x",
+    "%00",
+    "%ff",
+    "..%2f..",
+    "%D9%A3",
+    "1;drop",
+    "%20",
+    "x" * 3000,
+    "x%0Ay",
+]
 
 
 @pytest.mark.parametrize("odd", NO_THINGS, ids=lambda odd: odd[:10])

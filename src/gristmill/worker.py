@@ -254,7 +254,8 @@ class Worker:
         """Others have our jobs now. Whatever the children still do is of no use; we start again under a new number."""
         log.warning("%s; starting again", error)
         self.crew.kill_all()
-        self.crew.take()
+        self._pending.add(self.crew.take())
+        self.crew.begun.update(self._pending.begun())
         if self.appetite.fed:
             self._hang_up()
         self._pending = Batch()

@@ -45,6 +45,11 @@ class Batch:
         """The jobs whose end is in here."""
         return [row[0] for row in self.completed.rows] + [outcome.job for outcome in self.outcomes] + self.written
 
+    def begun(self) -> set[int]:
+        """Those of them that have run, whatever became of it."""
+        unspent = {outcome.job for outcome in self.outcomes if outcome.verdict is Verdict.RELEASED}
+        return set(self.jobs()) - unspent
+
     def split(self, emissions: int) -> tuple[Batch, Batch]:
         """Two batches, the first with so many emissions. Jobs whose items are in the second end there too."""
         if emissions == len(self.emissions):

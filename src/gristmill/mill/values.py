@@ -123,9 +123,7 @@ def state_of(word: str | None) -> int | None:
 
 def states_of(words: str | Iterable[str] | None) -> tuple[int, ...] | None:
     """One state or several, by their words; None: whichever."""
-    given = [words] if isinstance(words, str) else list(words or ())
-    if words is not None and not given:
-        raise Invalid("state is an empty list; leave it out for all states")
+    given = [words] if isinstance(words, str) else words or ()
     return tuple(sorted({number for word in given if (number := state_of(word)) is not None})) or None
 
 

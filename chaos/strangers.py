@@ -23,7 +23,7 @@ from tests.api.wrong import World
 ROLES = ("viewer", "operator", "admin")
 _NOBODIES: tuple[dict[str, str], ...] = ({}, {"Authorization": "Bearer gm_wrong"}, {"Authorization": "Basic eDp5"})
 _OTHERS = ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"})
-_NAMED = {"number:int": "1", "name:path": "nightly", "name": "mail", "fingerprint": "0" * 12}
+_NAMED = {"number:id": "1", "name:path": "nightly", "name": "mail", "fingerprint": "0" * 12}
 _BEFORE = ("/", "/static/", "/queues/", "/errors/", "/schedules/", "/api/queues/", "/api/errors/", "/api/schedules/")
 _UP = ("../", "%2e%2e%2f", "..%2f", "%2e%2e/", "..%5c", "..\\", "%252e%252e%252f", "....//", "..;/", "%c0%ae%c0%ae/")
 PAGES = [page for part in ALL for page in part.pages]

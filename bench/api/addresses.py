@@ -221,7 +221,7 @@ def values(place: Place, job: int, fingerprint: str, hour: str, day: str) -> dic
 
 def addresses(known: dict[str, dict[str, Any]]) -> Iterator[Address]:
     for route, queries in (API | SITE).items():
-        kinds = known if re.search(r"\{(run|subject|number|number:int)\}", route) else [""]
+        kinds = known if re.search(r"\{(run|subject|number|number:id)\}", route) else [""]
         for kind in kinds:
             yield from _of(route, queries, kind, known[kind])
 

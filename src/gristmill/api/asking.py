@@ -103,7 +103,7 @@ class RunFilter(Asked):
 
     pipeline: Name | None = None
     subject: Key | None = None
-    state: list[RunState] | None = None
+    state: Annotated[list[RunState], Field(min_length=1)] | None = None
 
 
 class JobFilter(Asked):
@@ -113,7 +113,7 @@ class JobFilter(Asked):
     pipeline: Name | None = None
     stage: Name | None = None
     subject: Key | None = None
-    state: list[JobState] | None = None
+    state: Annotated[list[JobState], Field(min_length=1)] | None = None
     queue: Name | None = None
     task: TaskName | None = None
     part_of: Number | None = None

@@ -250,7 +250,7 @@ class Many(Acting):
         given = {name: value for name, value in which.items() if value is not None}
         if given.get("state") in ([], ()):
             raise Invalid("state is an empty list; name the states, or leave it out for all of them")
-        if not any(name != "archived" or value for name, value in given.items()):
+        if not given:
             raise Invalid("say which: ids=…, or at least one of the filters (state, queue, older, key, …)")
         for name in _SINGULAR:
             if name != "run":

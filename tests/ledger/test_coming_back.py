@@ -98,3 +98,11 @@ def test_one_that_has_failed_and_waits_for_its_parts_stays_so(play: Play) -> Non
     other.complete(other.take_one())
     ended = play.mill.job(job.id)
     assert (ended.state, ended.error_class, ended.fingerprint is None) == ("failed", "worker_lost", False)
+
+
+def test_one_whose_code_is_not_accepted_any_more_changes_nothing(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = play.mill.enqueue(solo)
+    player = lost(play)
+    monkeypatch.setattr("gristmill.ledger.workers.REVISION", "0000")
+    assert play.ledger.do(workers.come_back, player.id, []) == 0
+    assert play.mill.job(job.id).losses == 1

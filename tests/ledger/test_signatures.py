@@ -246,6 +246,22 @@ def test_items_are_retried_for_their_parts(opened: Open) -> None:
     assert play.mill.run(run).state == "completed"
 
 
+def test_parts_that_are_given_by_number_are_queued_with_their_item_and_counted_once(opened: Open) -> None:
+    play = opened(site())
+    play.mill.start("site", "s")
+    player = play.player()
+    play.turn(player, {"find": ["a"]}, {})
+    player.split(player.take_one(), "001", "002")
+    parts = player.take(2)
+    for part in parts:
+        player.finish(failure(part))
+    player.end(player.take_one(), Verdict.WITH_ERRORS)
+    play.drain()
+    both = play.mill.retry_jobs(ids=[part.id for part in parts])
+    assert (both.counts["queued"], both.left, both.refusal) == (2, 0, None)
+    assert [play.mill.job(part.id).state for part in parts] == ["queued"] * 2
+
+
 def test_a_job_with_a_unique_key_is_retried_unless_it_has_a_twin(play: Play) -> None:
     player = play.player()
     for _ in range(2):

@@ -60,7 +60,9 @@ _LOCK_WORKER = Sql(
     " AND (:gone OR lease_until < {now}) {exclusive}"
 )
 _LOSE = Sql(f"UPDATE gm_worker SET state = {WorkerState.LOST:d} WHERE id = :worker")
-_STATE = Sql("SELECT state FROM gm_worker WHERE id = :worker {lock}")
+_STATE = Sql(
+    "SELECT state FROM gm_worker WHERE id = :worker AND EXISTS (SELECT 1 FROM gm_ledger WHERE oldest <= :revision) {lock}"
+)
 _LOST_BY = Sql(  # by the index of errors: every loss has the same fingerprint, and none is older than the last sign of life
     "SELECT j.id, j.run_id FROM gm_attempt a JOIN gm_worker w ON w.id = a.worker_id JOIN gm_job j ON j.id = a.job_id"
     " WHERE w.id = :worker AND a.fingerprint = :mark AND a.ended_at >= w.heartbeat_at"
@@ -178,7 +180,10 @@ def come_back(tx: Tx, worker: int, begun: Collection[int]) -> int:
     So a database that is often away does not use up the budgets of jobs that only waited here. A job that had begun may be
     the reason: it may have kept the whole machine from its heartbeats.
     """
-    if tx.value(_STATE, worker=worker) == WorkerState.ACTIVE:  # its lease is over, but nobody has taken its jobs yet
+    state = tx.value(_STATE, worker=worker, revision=REVISION)
+    if state is None:  # it is forgotten, or the database does not take changes of this code any more
+        return 0
+    if state == WorkerState.ACTIVE:  # its lease is over, but nobody has taken its jobs yet
         _lose(tx, worker)
         spared = release_strays(tx, worker)
         tx.run(_LEAVE_CLAIMS, worker=worker)

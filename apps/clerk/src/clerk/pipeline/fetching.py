@@ -67,8 +67,8 @@ def wanted(work: Work, options: Options) -> parts.Wanted:
         )
         with work.ctx.transaction() as connection:
             last, owed = connection.execute(ended).scalar(), connection.execute(missing).scalar()
-        years = [moment.year for moment in [last] if moment] + [int(date[:4]) for date in [owed] if date and last]
-        since = min(years, default=since)
+        if last is not None:
+            since = min(last.year, int(owed[:4])) if owed else last.year
     return parts.Wanted(site.subdomain, site.extra, since, options.all_agendas)
 
 

@@ -174,7 +174,7 @@ class Admission:
         wanted = {*lines, *light}
         stale = [line for line in wanted if now - self._heads.get(line, (None, -_STALE))[1] >= _STALE]
         if stale:
-            with self._ledger.reading() as tx:
+            with self._ledger.reading_in_turn() as tx:
                 self._heads |= {line: (find_head(tx, Lane(*line, run=self._run)), now) for line in stale}
 
     # ---- what came of it

@@ -5,31 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import NamedTuple
 
 from gristmill.admission import Admission
 from gristmill.delivery.offers import Offers
 from gristmill.delivery.protocol import Bell
 from gristmill.execution.room import ASYNC, SYNC, Room
 from gristmill.fairness import Shares
-from gristmill.ledger.claim import BY_NAME, Claimed, Kind, Lane, Taken, Want, find_floor
+from gristmill.floors import Floors
+from gristmill.ledger.claim import BY_NAME, Claimed, Kind, Lane, Taken, Want
 from gristmill.ledger.queues import QueueRow
 from gristmill.ledger.store import Ledger
 from gristmill.priority import Priority
 from gristmill.settings import WorkerSettings
 
-_RESCAN = 1.0  # seconds between looks at a whole lane, dead index entries included
-_FLOOR_EVERY, _FLOOR_AFTER = 0.05, 200  # seconds and claimed jobs before it is worth looking how far a lane was cleared
 _QUEUE_OF = attrgetter("kind.queue_id")
-
-
-class _Floor(NamedTuple):
-    """Where to look at a lane from, when that was found, after how many claimed jobs, and when it was 0."""
-
-    ready: int
-    moved: float
-    taken: int
-    reset: float
 
 
 class Appetite:
@@ -54,7 +43,7 @@ class Appetite:
         self._heavy: list[Want] = []  # what of the last claim was for jobs that take more than a slot
         self._turns_of: Counter[tuple[int, int]] = Counter()  # claims of a queue and kind of child that brought something
         self._shares = Shares()
-        self._floors: dict[tuple[int, int, int], _Floor] = {}
+        self._floors = Floors(ledger)
         self._taken = 0  # jobs claimed so far
         self._empty: set[tuple[int, int, int | None]] = set()  # lanes that had nothing, since the last reason to look
         self._gave: set[tuple[int, int]] = set()  # (queue, pool) that had more than was taken when last asked
@@ -98,6 +87,8 @@ class Appetite:
         wants, room, taken = self._wants_heavy() if self.admission.classes else ([], {}, {})
         for place in sorted(self.look):
             idle = max(0, self._room.idle(place) - taken.get(place, 0))
+            if place == ASYNC and self._by_weight and not self._limited:
+                idle += self._room.async_ahead()
             spare = self._room.spare_seconds(place) if place != ASYNC and self._by_weight else 0.0
             if not idle and not spare:
                 if place == ASYNC and self._room.has_async is False:
@@ -256,7 +247,7 @@ class Appetite:
             return self._mixed(queue, pools, now) if pools else ()
         (pool,) = pools
         lanes = [Lane(queue, pool, run=self._run)]
-        if self._run is None and (queue, pool) in self._gave and not self._ledger.is_sqlite:
+        if self._run is None and self._has_floor(queue, pool):
             lanes = [Lane(queue, pool, level, self._floor((queue, pool, level), now)) for level in map(int, Priority)]
         return tuple(lane for lane in lanes if lane[:3] not in self._empty)
 
@@ -268,24 +259,15 @@ class Appetite:
             lanes = [Lane(queue, pool, run=self._run) for pool in turns]
         else:
             lines = [(queue, pool, int(level)) for level in Priority for pool in turns]
-            lanes = [
-                Lane(*line, self._floor(line, now) if line[:2] in self._gave and not self._ledger.is_sqlite else 0)
-                for line in lines
-                if line not in self._empty
-            ]
+            lanes = [Lane(*line, self._floor(line, now)) for line in lines if line not in self._empty]
         return tuple(lane for lane in lanes if lane[:3] not in self._empty)
 
-    def _floor(self, key: tuple[int, int, int], now: float) -> int:
-        """PostgreSQL keeps entries of claimed rows in the index for a while: under load, look from behind them."""
-        lowest = _Floor(0, now, self._taken, now)
-        floor = self._floors.get(key, lowest)
-        if now - floor.reset > _RESCAN:
-            floor = lowest
-        elif now - floor.moved > _FLOOR_EVERY and self._taken - floor.taken > _FLOOR_AFTER:
-            with self._ledger.reading() as tx:
-                floor = _Floor(find_floor(tx, Lane(*key, floor.ready)), now, self._taken, floor.reset)
-        self._floors[key] = floor
-        return floor.ready
+    def _floor(self, line: tuple[int, int, int], now: float) -> int:
+        return self._floors.of(line, now, self._taken) if self._has_floor(*line[:2]) else 0
+
+    def _has_floor(self, queue: int, pool: int) -> bool:
+        """Whether it is worth knowing: there is much in line. Only PostgreSQL needs it."""
+        return not self._ledger.is_sqlite and (queue, pool) in self._gave
 
     # ---- what came of it
 

@@ -147,10 +147,21 @@ class Parameters:
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """All arguments of one job, as JSON can carry them: none unknown, none missing, each of its type."""
+        if tuple(values) == self._names and tuple(map(type, values.values())) == self._types:
+            return dict(values)  # as most are, where many are asked for
         if not self._required <= values.keys() <= self.by_name.keys():
             self.refuse_unknown(values)
             self.refuse_missing(values)
         return self.check_named(values)
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self.by_name)
+
+    @cached_property
+    def _types(self) -> tuple[Any, ...]:
+        """Of values that go through as they are; None: of this one no type alone can tell."""
+        return tuple(p.hint if p.hint in _PLAIN else None for p in self.by_name.values())
 
     @cached_property
     def _required(self) -> Set[str]:

@@ -16,12 +16,12 @@ from gristmill.delivery.protocol import Delivery
 from gristmill.demand import labels_of
 from gristmill.errors import DatabaseError, Unavailable
 from gristmill.identity import born, host
-from gristmill.ledger import limits, read, tracing, workers
+from gristmill.ledger import infos, limits, tracing, workers
 from gristmill.ledger.claim import Kind, Taken, Want
 from gristmill.ledger.emit import Refusal, SomeTwice
-from gristmill.ledger.exchange import Batch, Exchanged, exchange, nobody, refused
+from gristmill.ledger.exchange import Batch, Exchanged, Meet, exchange, nobody, refused
 from gristmill.ledger.finish import Outcome, SomeRefused, Verdict
-from gristmill.ledger.grab import grab, only_lane
+from gristmill.ledger.grab import grab, lines_of
 from gristmill.ledger.store import Ledger, repeatable
 from gristmill.ledger.tx import Tx
 from gristmill.settings import VERSION, WorkerSettings
@@ -29,7 +29,6 @@ from gristmill.states import State
 
 log = logging.getLogger("gristmill.worker")
 
-Meet = Callable[[Tx, Collection[Kind]], None]
 _NO_ROOM: Mapping[int, int] = MappingProxyType({})
 _QUIET = (Verdict.COMPLETED, Verdict.UNCHANGED, Verdict.RELEASED, Verdict.LATER, Verdict.WAITING, Verdict.SKIPPED)
 _NEXT = {State.FAILED: "; failed for good", State.QUEUED: "; again now", State.IN_PROGRESS: "; again now"}
@@ -50,6 +49,7 @@ def for_children(settings: WorkerSettings, sources: Sequence[str], ledger: Ledge
         "database": ledger.absolute_url,
         "delivery": [delivery.name, delivery.url],
         "memory_mib": settings.memory_mib,
+        "at_once": settings.async_slots,
         "debug": settings.debug,
         "log_json": settings.log_json,
     }
@@ -94,8 +94,8 @@ def _write(
     `knows`: is there nothing that `meet` would do about jobs of these kinds?
     """
     try:
-        if not batch and not ledger.is_sqlite and (one := only_lane(wants, room)) is not None:  # SQLite has no round trips
-            taken = ledger.glance(grab, worker, *one)
+        if not batch and not ledger.is_sqlite and (lines := lines_of(wants, room)) is not None:  # SQLite has no round trips
+            taken = ledger.glance(grab, worker, lines)
             strange = taken.jobs and not knows(taken.kinds)
             return Exchanged({}, [], taken, ledger.do(_follow_up, taken, meet) if strange else None)
         try:
@@ -150,9 +150,9 @@ def say(ledger: Ledger, outcomes: Sequence[Outcome], late: Sequence[int]) -> Non
     loud = [o for o in outcomes if o.verdict not in _QUIET and o.job not in late]
     if not loud or not (log.isEnabledFor(logging.INFO) or reports.on()):
         return
-    fates: dict[int, read.Fate] = {}
+    fates: dict[int, infos.Fate] = {}
     with contextlib.suppress(Unavailable), ledger.reading() as tx:
-        fates = read.fates(tx, [outcome.job for outcome in loud])
+        fates = infos.fates(tx, [outcome.job for outcome in loud])
     for o in loud:
         fate = fates.get(o.job)
         name = "" if fate is None else f" {fate.task}[{fate.key}]" if fate.key else f" {fate.task}"
@@ -166,7 +166,7 @@ def say(ledger: Ledger, outcomes: Sequence[Outcome], late: Sequence[int]) -> Non
             reports.failed(fate.fingerprint, kind, o.reason or kind, o.traceback, **about)
 
 
-def _next(fate: read.Fate | None) -> str:
+def _next(fate: infos.Fate | None) -> str:
     """What happens to a job after an attempt, in words; nothing, where the outcome says it."""
     if fate is None or fate.state not in _NEXT:
         return ""

@@ -17,7 +17,11 @@ def micros(seconds: float) -> int:
 
 
 def to_datetime(at: int | None) -> datetime | None:
-    return None if at is None else datetime.fromtimestamp(at / SECOND, UTC)
+    return None if at is None else moment_of(at)
+
+
+def moment_of(at: int) -> datetime:
+    return datetime.fromtimestamp(at / SECOND, UTC)
 
 
 def from_datetime(at: datetime) -> int:

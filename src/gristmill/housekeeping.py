@@ -254,7 +254,7 @@ class Housekeeping:
 
     def work_waits(self, queues: Sequence[int], pools: Sequence[int]) -> bool:
         """Is there a ready job of these pools?"""
-        with self.ledger.reading() as tx:
+        with self.ledger.reading_in_turn() as tx:
             return tx.one(_READY, ids=list(queues), pools=list(pools)) is not None
 
     def nothing_left(self, tx: Tx, served: Served, drained: bool, strange: Collection[int]) -> bool:
@@ -419,6 +419,9 @@ def carry_out(ledger: Ledger, number: int, until: float = math.inf) -> bulk.Orde
         if order.verb == "run.cancel":
             for run in chosen.ids:
                 sweep_run(ledger, run)
+        elif order.verb == "run.retry_many":
+            for run in chosen.ids:
+                carry_on(ledger, run, until)
         elif order.action.runs:
             remove_pending(ledger, until)
         else:
@@ -427,10 +430,12 @@ def carry_out(ledger: Ledger, number: int, until: float = math.inf) -> bulk.Orde
 
 def _step(ledger: Ledger, number: int, reached: int, chosen: bulk.Portion) -> list[str]:
     """One step of an action on many; says why some of it were left as they are."""
+    said = ""
     for _ in range(10):
         try:
             return ledger.do(bulk.step, number, reached, chosen)
         except again.Changed as moved:
+            said = str(moved)
             carry_on(ledger, moved.run)  # what an earlier retry has left
             if len(chosen.ids) > 1:
                 return []  # they have to be looked at once more
@@ -440,7 +445,7 @@ def _step(ledger: Ledger, number: int, reached: int, chosen: bulk.Portion) -> li
             ledger.do(bulk.leave, number, reached, chosen)
             return [str(refused)]
     ledger.do(bulk.leave, number, reached, chosen)
-    return [f"job {chosen.ids[0]}: its run moves on too fast to retry it; try again"]
+    return [said]
 
 
 def remove_pending(ledger: Ledger, until: float = math.inf) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from gristmill.clock import iso
-from gristmill.errors import Invalid, NotFound, did_you_mean
+from gristmill.errors import Invalid, NotFound, did_you_mean, quoted
+
+Rank = tuple[int, int, str]  # of an error in the list of them
+_PLACE = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-(.{1,200})", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,23 @@ class Signature:
     last_seen: datetime | None
     ignored: bool
 
+    @property
+    def rank(self) -> Rank:
+        """Where it stands in the list: what fails the most jobs now is first."""
+        return -self.failed, -self.attempts, self.fingerprint
+
+    @property
+    def place(self) -> str:
+        """The same as text: what a page of the list goes on after."""
+        return f"{self.failed}-{self.attempts}-{self.fingerprint}"
+
+    @staticmethod
+    def rank_of(place: str) -> Rank:
+        found = _PLACE.fullmatch(place)
+        if found is None:
+            raise Invalid(f"{quoted(place)} is no place in the list of errors; give the `place` of one")
+        return -int(found[1]), -int(found[2]), found[3]
+
 
 @dataclass(frozen=True)
 class ErrorPlace:
@@ -270,6 +291,7 @@ class Worker:
     registered_at: datetime | None
     heartbeat_at: datetime | None
     lease_until: datetime | None
+    late: bool = False  #: active, but its lease has ended by the database's clock; another worker will notice
 
 
 @dataclass(frozen=True)
@@ -367,6 +389,7 @@ class Pruned:
     jobs: int  #: those of the runs too
     workers: int = 0  #: that were gone for long
     audit: int = 0  #: entries of the audit
+    open: bool = False  #: it had not the time for all of it; a worker's own retention goes on, once an hour
 
 
 @dataclass(frozen=True)
@@ -445,6 +468,7 @@ class ScheduleEntry:
     paused_at: datetime | None
     paused_by: str | None
     problem: str | None
+    late: bool = False  #: it should have fired two minutes ago, by the database's clock: workers look every second
 
 
 @dataclass(frozen=True)
@@ -465,10 +489,11 @@ class Firing:
 class Status:
     """The overall picture."""
 
-    runs: dict[str, int]
+    runs: dict[str, int]  #: how many, by state
     active: tuple[Run, ...]
     queues: tuple[Queue, ...]
     workers: tuple[Worker, ...]
+    at: datetime  #: when it was so, by the database's clock: what is old is old by this
 
 
 @dataclass(frozen=True)

@@ -4,28 +4,58 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from gristmill import wording
 from gristmill.model import Run, Stage
 
 _WINDOW = 10.0  # seconds over which the rate is taken
+_FEW = 5  # ends: with fewer, chance decides when they fall into the window
+
+
+@dataclass
+class _Seen:
+    """What was seen of a stage lately."""
+
+    samples: deque[tuple[float, int]] = field(default_factory=deque)  # when, and how many were done
+    moved: float = 0.0  # when the last end was seen
+
+    def add(self, now: float, done: int) -> None:
+        if not self.samples or self.samples[-1][1] != done:
+            self.moved = now
+        self.samples.append((now, done))
+        # What lies before the first progress is waiting, and says nothing about the speed.
+        while self.samples[0][0] < now - _WINDOW or (len(self.samples) > 2 and self.samples[1][1] == self.samples[0][1]):
+            self.samples.popleft()
+
+    @property
+    def ends(self) -> int:
+        return self.samples[-1][1] - self.samples[0][1]
+
+    @property
+    def seconds(self) -> float:
+        return self.samples[-1][0] - self.samples[0][0]
+
+    @property
+    def still(self) -> float:
+        """Seconds without an end."""
+        return self.samples[-1][0] - self.moved
 
 
 class Pace:
-    """How fast stages move, from what was seen of them."""
+    """How fast stages move, from what was seen of them, and of slow ones from what their rows say."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[int, str], deque[tuple[float, int]]] = {}
+        self._seen: dict[tuple[int, str], _Seen] = {}
+        self._at: datetime | None = None
 
-    def look(self, runs: Sequence[Run], now: float) -> None:
+    def look(self, runs: Sequence[Run], now: float, at: datetime | None = None) -> None:
+        """`now`: on a clock that is never set; `at`: the time of day (without it, that of now)."""
+        self._at = at or datetime.now(UTC)
         for run in runs:
             for stage in run.stages:
-                samples = self._seen.setdefault((run.id, stage.name), deque())
-                samples.append((now, stage.done))
-                # What lies before the first progress is waiting, and says nothing about the speed.
-                while samples[0][0] < now - _WINDOW or (len(samples) > 2 and samples[1][1] == samples[0][1]):
-                    samples.popleft()
+                self._seen.setdefault((run.id, stage.name), _Seen()).add(now, stage.done)
 
     def rate(self, run: Run, stage: Stage) -> float | None:
         """Items per second: lately, or of the whole stage once it is closed; None: not known yet."""
@@ -34,10 +64,21 @@ class Pace:
         if stage.closed_at and (since := worked_since(run, stage)):
             seconds = (stage.closed_at - since).total_seconds()
             return stage.done / seconds if seconds > 0 else None
-        samples = self._seen.get((run.id, stage.name))
-        if not samples or samples[-1][0] - samples[0][0] < 0.5:
+        seen = self._seen.get((run.id, stage.name))
+        if seen and seen.ends >= _FEW and seen.seconds >= 0.5:
+            return seen.ends / seen.seconds
+        whole = self._whole(run, stage)
+        if seen and whole and whole * seen.still >= _FEW:
+            return 0.0  # so many should have ended meanwhile: it stands still
+        return whole
+
+    def _whole(self, run: Run, stage: Stage) -> float | None:
+        """Since it was begun; None after a retry, since some of it was done before."""
+        since = worked_since(run, stage)
+        if self._at is None or since is None or run.retried_at or not stage.done:
             return None
-        return (samples[-1][1] - samples[0][1]) / (samples[-1][0] - samples[0][0])
+        seconds = (self._at - since).total_seconds()
+        return stage.done / seconds if seconds > 0 else None
 
     def left(self, run: Run, stage: Stage) -> float | None:
         """Seconds until the stage is done, if it goes on like this; None while items may still come."""

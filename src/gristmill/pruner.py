@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -46,6 +47,7 @@ class Pruner:
         self._sweep: Iterator[None] | None = None
         self.record = Record()
         self.workers = self.entries = 0  # what was removed beside runs and jobs
+        self._most: int | None = None  # runs and jobs that may be removed
 
     @property
     def any_rule(self) -> bool:
@@ -69,14 +71,20 @@ class Pruner:
     def _rest_after(self, worked: float) -> float:
         return _REST * worked * (2 if self.ledger.is_sqlite else 1)
 
-    def run(self, *, dry_run: bool = False) -> Pruned:
-        sweep = self._steps(dry_run)
-        while True:
+    def run(self, *, dry_run: bool = False, most: int | None = None, within: float = math.inf) -> Pruned:
+        """A whole sweep; of at most so many runs and jobs, and for as long as there is time (seconds)."""
+        self._most = most
+        sweep, until, whole = self._steps(dry_run), time.monotonic() + within, False
+        while not whole and time.monotonic() < until:
             began = time.monotonic()
-            if next(sweep, self) is self:
-                return Pruned(self.record.runs, self.record.jobs, self.workers, self.entries)
-            if not dry_run:
+            whole = next(sweep, self) is self
+            if not whole and not dry_run:
                 time.sleep(self._rest_after(time.monotonic() - began))
+        return Pruned(self.record.runs, self.record.jobs, self.workers, self.entries, open=not whole)
+
+    def _room(self) -> float:
+        """How many more may be removed."""
+        return math.inf if self._most is None else self._most - self.record.runs - self.record.jobs
 
     def _steps(self, dry_run: bool = False) -> Iterator[None]:
         self.record = Record()
@@ -120,7 +128,7 @@ class Pruner:
                 after = run
                 if dry_run:
                     self.record = Record(None, self.record.runs + 1, self.record.jobs + jobs)
-                else:
+                elif 1 + jobs <= self._room():
                     self.record = self.ledger.do(prune.prune_run, run, self.record, by=self.by)
                     yield
                     yield from self._rest_of_run(jobs)
@@ -150,7 +158,7 @@ class Pruner:
                 batch = page.jobs[first : first + remove.BATCH]
                 if dry_run:
                     self.record = self.record._replace(jobs=self.record.jobs + len(batch))
-                else:
+                elif batch := batch[: int(min(len(batch), self._room()))]:
                     yield
                     self.record = self.ledger.do(prune.prune_jobs, batch, self.record, by=self.by)
 

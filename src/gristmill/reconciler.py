@@ -19,10 +19,11 @@ from gristmill.errors import AppError, DatabaseError, GristmillError, Refused
 from gristmill.execution.inquiry import Inquiry
 from gristmill.housekeeping import carry_on, sweep_run
 from gristmill.identity import gone, host
-from gristmill.ledger import adopt, chores, limiting, moment, read, recover, repair, repair_parts, stop, workers
+from gristmill.ledger import adopt, chores, infos, limiting, moment, recover, repair, repair_parts, stop, workers
 from gristmill.ledger.adopt import Adoption
 from gristmill.ledger.emit import Item
-from gristmill.ledger.store import Ledger
+from gristmill.ledger.store import Ledger, Tx
+from gristmill.ledger.whose import ALL, Whose
 from gristmill.model import Repair
 
 log = logging.getLogger("gristmill.reconciler")
@@ -30,6 +31,7 @@ log = logging.getLogger("gristmill.reconciler")
 EVERY = 60.0  # seconds between two passes of the loop
 _AGAIN = 2.0  # after the database could not be reached
 _SHOWN = 60  # characters of a result in a line
+_EXPIRED, _GONE = "its lease is over", "its process is gone"
 
 Act = Callable[[str, dict[str, Any]], object]  # one of the mill's verbs, by name
 
@@ -45,7 +47,11 @@ class Scope(NamedTuple):
 
     @property
     def everything(self) -> bool:
-        return self.subject is None and self.pipeline is None
+        return self.whose == ALL
+
+    @property
+    def whose(self) -> Whose:
+        return Whose(self.subject, self.pipeline)
 
     def matches(self, pipeline: str | None, subject: str | None) -> bool:
         return self.subject in (None, subject) and self.pipeline in (None, pipeline)
@@ -115,15 +121,13 @@ class Reconciler:
     # ---- the ledger itself
 
     def _ledger(self, scope: Scope, at: int) -> list[Repair]:
-        found: list[Repair] = []
-        if scope.everything:
-            found += self._workers(scope.mend)
-            found += self._repair_jobs(repair.repair_orphans, scope)
-            found += self._repair_jobs(repair.repair_line, scope)
-            found += self._repair_jobs(limiting.repair_permits, scope)
-            found += self._repair_jobs(repair_parts.repair_parts, scope)
-            found += self._repair_jobs(repair_parts.repair_left_behind, scope)
-            found += self._moments(scope.mend)
+        found = self._workers(scope, at)
+        found += self._repair_jobs(repair.repair_orphans, scope)
+        found += self._repair_jobs(repair.repair_line, scope)
+        found += self._repair_jobs(limiting.repair_permits, scope)
+        found += self._repair_jobs(repair_parts.repair_parts, scope)
+        found += self._repair_jobs(repair_parts.repair_left_behind, scope)
+        found += self._moments(scope)
         with self.ledger.reading() as tx:
             stranded = repair.stranded_runs(tx, scope.subject, scope.pipeline)
             runs = repair.active_runs(tx, scope.subject, scope.pipeline)
@@ -155,38 +159,49 @@ class Reconciler:
             return []  # it has become right meanwhile
 
     def _repair_jobs(self, verb: Callable[..., list[Repair]], scope: Scope) -> list[Repair]:
-        """The same for all jobs, as many at a time as one transaction should touch."""
+        """The same for jobs, as many at a time as one transaction should touch."""
         with self.ledger.reading() as tx:
-            found = verb(tx, False, scope.quiet)
+            found = verb(tx, False, scope.quiet, whose=scope.whose)
         if not found or not scope.mend:
             return found
-        mended = more = self.ledger.do(verb, True, scope.quiet)
-        while more:
-            more = self.ledger.do(verb, True, scope.quiet)
-            mended = mended + more
+        mended: list[Repair] = []
+        while more := self.ledger.do(verb, True, scope.quiet, whose=scope.whose):
+            if more == mended[-len(more) :]:  # it cannot be mended: once more would find the same again
+                break
+            mended += more
         return mended
 
-    def _moments(self, mend: bool) -> list[Repair]:
+    def _moments(self, scope: Scope) -> list[Repair]:
         """What applications declared for the end of their jobs, and failed then."""
         with self.ledger.reading() as tx:
-            missed = moment.missed(tx)
-        if not missed or not mend:
+            missed = moment.missed(tx, whose=scope.whose)
+        if not missed or not scope.mend:
             return [Repair("on_terminal", f"job {job}", error) for job, error in missed]
         found: list[Repair] = []
         after: int | None = 0
         while after is not None:
-            after, some = self.ledger.do(moment.catch_up, after)
+            after, some = self.ledger.do(moment.catch_up, after, whose=scope.whose)
             found += some
         return found
 
-    def _workers(self, mend: bool) -> list[Repair]:
+    def _workers(self, scope: Scope, at: int) -> list[Repair]:
+        """All that are lost, whoever asks: that is always right. Named are those that held something of the scope."""
         with self.ledger.reading() as tx:
-            lost = dict.fromkeys(workers.expired(tx), "its lease is over")
-            lost |= {number: "its process is gone" for number, pid, birth in workers.on_host(tx, host()) if gone(pid, birth)}
-        if mend:
-            for number, why in lost.items():
-                self.ledger.do(workers.rescue, number, why == "its process is gone")
-        return [Repair("rescue", f"worker {number}", why) for number, why in lost.items()]
+            lost = dict.fromkeys(workers.expired(tx), _EXPIRED)
+            lost |= {number: _GONE for number, pid, birth in workers.on_host(tx, host()) if gone(pid, birth)}
+            named = [number for number in lost if self._held_something(tx, scope, number)]
+        if scope.mend:
+            lost = {number: why for number, why in lost.items() if self._rescued(number, why, at)}
+        return [Repair("rescue", f"worker {number}", why) for number, why in lost.items() if number in named]
+
+    def _rescued(self, worker: int, why: str, at: int) -> bool:
+        """Unless it is back, or others were faster."""
+        return self.ledger.do(recover.rescue, worker, why == _GONE, at, why) is not None
+
+    def _held_something(self, tx: Tx, scope: Scope, worker: int) -> bool:
+        if scope.everything:
+            return True
+        return not workers.runs_of(tx, worker).isdisjoint(repair.active_runs(tx, scope.subject, scope.pipeline))
 
     # ---- what the application knows
 
@@ -208,24 +223,24 @@ class Reconciler:
             while True:
                 with self.ledger.reading() as tx:
                     rows = adopt.candidates(tx, stage.id, after, tried=scope.tried, quiet=scope.quiet)
-                    infos = read.run_infos(tx, [stage.run_id]), read.stage_infos(tx, [stage.id])
+                    known = infos.runs(tx, [stage.run_id]), infos.stages(tx, [stage.id])
                 if not rows:
                     break
                 after = rows[-1].key
                 queued |= {(row.id, row.attempt) for row in rows}
                 fresh = [row for row in rows if not once or (row.id, row.attempt) not in self._probed]
-                found += self._adopt_some(scope, at, stage, fresh, infos, inquiry)
+                found += self._adopt_some(scope, at, stage, fresh, known, inquiry)
         self._probed = queued if once else self._probed
         return found
 
     def _adopt_some(
-        self, scope: Scope, at: int, stage: Any, rows: Iterable[Any], infos: tuple[Any, Any], inquiry: Inquiry
+        self, scope: Scope, at: int, stage: Any, rows: Iterable[Any], known: tuple[Any, Any], inquiry: Inquiry
     ) -> list[Repair]:
-        if stage.run_id not in infos[0] or stage.id not in infos[1]:
+        if stage.run_id not in known[0] or stage.id not in known[1]:
             return []
-        run, target = infos[0][stage.run_id], f"run {stage.run_id} stage {stage.name}"
+        run, target = known[0][stage.run_id], f"run {stage.run_id} stage {stage.name}"
         run_row = (*run[:-1], orjson.loads(run.args))
-        common = (stage.task, None, None, stage.run_id, run_row, tuple(infos[1][stage.id]))
+        common = (stage.task, None, None, stage.run_id, run_row, tuple(known[1][stage.id]))
         found: list[Repair] = []
         adoptions: dict[int, Adoption] = {}
         diffs: dict[int, Repair] = {}

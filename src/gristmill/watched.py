@@ -88,6 +88,15 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """How many jobs ended in one interval of time, and how many of them failed."""
+
+    at: datetime | None  #: its begin
+    ended: int
+    failed: int
+
+
+@dataclass(frozen=True)
 class Total:
     """What was done of one task in one queue."""
 

@@ -78,11 +78,11 @@ def audited(entry: AuditEntry) -> str:
     """What the record has beside who, what and to which: `reason too many, cancelled 3`."""
     told = {**entry.detail, **entry.done}
     said = {name: value for name, value in told.items() if name not in _BOUNDS and value not in (None, [], 0)}
-    return ", ".join(f"{name} {_told(value)}" for name, value in said.items())
+    return ", ".join(f"{name} {span(value) if name == 'interval' else _told(value)}" for name, value in said.items())
 
 
 def _told(value: Any) -> str:
-    """As somebody would write it: `county=west, tier=gold`, `86400`."""
+    """As somebody would write it: `county=west, tier=gold`, `20`."""
     if isinstance(value, dict):
         return ", ".join(f"{name}={_told(inner)}" for name, inner in value.items())
     if isinstance(value, list):

@@ -375,10 +375,14 @@ class Worker:
         return now < self._gathered_at
 
     def _took(self, taken: Taken, room: Mapping[int, int]) -> None:
-        """Hands new jobs to the children."""
-        more = self.appetite.took(taken, room)
-        if not taken.jobs:
-            return
+        """Hands new jobs to the children; what that means for the next claim is looked at while they begin."""
+        if taken.jobs:
+            self._hand_over(taken)
+        for place in self.appetite.took(taken, room) - {ASYNC}:
+            self.crew.grow(place)
+        self._put_off(kind for kind in taken.kinds if kind.task_id in self._strange)
+
+    def _hand_over(self, taken: Taken) -> None:
         assert taken.claim is not None
         self.crew.accept(taken.claim, len(taken.jobs))
         self._begun |= runs_of(taken.kinds)
@@ -387,9 +391,6 @@ class Worker:
         if self.crew.batch:
             self._wake_up()  # its sockets will not do that any more
         self.crew.give(taken.claim, self.appetite.in_turn(jobs, taken.kinds), taken.kinds)
-        for place in more - {ASYNC}:
-            self.crew.grow(place)
-        self._put_off(kind for kind in taken.kinds if kind.task_id in self._strange)
 
     def _grow(self) -> None:
         """All children of a place are busy: one more, if there may be and if there is work for it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from pathlib import Path
@@ -26,5 +25,7 @@ def wait_for(path: Path) -> None:
 
 
 async def wait_for_async(path: Path) -> None:
+    import asyncio  # not above: the child of a plain function is spared it
+
     while not path.exists():
         await asyncio.sleep(_LOOK_EVERY)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import contextlib
 import ctypes
@@ -106,6 +105,8 @@ def slow_once(ctx: Context) -> int:
 
 @task(timeout=0.3)
 async def async_sleep_for_ever(ctx: Context, folder: Path) -> None:
+    import asyncio  # not above: the child of a plain function is spared it
+
     try:
         await asyncio.sleep(3600)
     except asyncio.CancelledError:
@@ -121,6 +122,8 @@ async def async_block_for_ever(ctx: Context, folder: Path) -> None:
 
 @task(timeout=0.3)
 async def async_will_not_be_cancelled(ctx: Context) -> None:
+    import asyncio  # not above: the child of a plain function is spared it
+
     while True:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(3600)
@@ -129,6 +132,8 @@ async def async_will_not_be_cancelled(ctx: Context) -> None:
 @task(timeout=0.3)
 async def async_is_done_when_cancelled(ctx: Context) -> str:
     """Turns the cancellation into a result: too late."""
+    import asyncio
+
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.sleep(3600)
     return "as if nothing had happened"
@@ -321,6 +326,8 @@ def raise_group(ctx: Context) -> None:
 @task
 async def raise_cancelled(ctx: Context) -> None:
     """Nobody cancelled this job: something that it awaited was."""
+    import asyncio
+
     inner = asyncio.ensure_future(asyncio.sleep(60))
     inner.cancel()
     await inner

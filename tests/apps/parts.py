@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Iterator
@@ -52,5 +51,7 @@ async def gather(ctx: Context, most: int) -> list[int]:
 
 @gather.part
 async def square(ctx: Context, n: int) -> int:
+    import asyncio  # not above: the child of a plain function is spared it
+
     await asyncio.sleep(0.001)
     return n * n

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,8 @@ from typing import Any
 import pytest
 
 from gristmill.cli import main
+from tests import forking
+from tests.forking import Process
 
 APP = Path(__file__).with_name("letters.py")
 OURS = ("GRISTMILL_", "DATABASE_URL", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
@@ -54,22 +55,21 @@ class Cli:
         self._capture = capture
         self._settings = {"GRISTMILL_DATABASE_URL": database} if database else {}
 
-    def spawn(self, *args: object, **environment: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "gristmill", *map(str, args)],
+    def spawn(self, *args: object, **environment: str) -> Process:
+        return forking.start(
+            "gristmill",
+            *map(str, args),
             cwd=self.folder,
             env=clean_environment() | self._settings | environment,
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
 
     def run(self, *args: object, **environment: str) -> Result:
         """A real process, until it ends."""
         with self.spawn(*args, **environment) as process:
             out, err = process.communicate(timeout=60)
-            return Result(process.returncode, out, err)
+            return Result(process.wait(), out, err)
 
     def call(self, *args: object) -> Result:
         """The same without a process: much faster."""

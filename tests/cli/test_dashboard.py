@@ -11,12 +11,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
 from tests.cli.conftest import APP, Cli, clean_environment
+from tests.forking import Process
 from tests.worker.helpers import eventually
 
 _ADDRESS = re.compile(r"\d\d:\d\d:\d\d dashboard: (http://127\.0\.0\.1:\d+/)\n")
@@ -25,7 +27,7 @@ _ADDRESS = re.compile(r"\d\d:\d\d:\d\d dashboard: (http://127\.0\.0\.1:\d+/)\n")
 class Up:
     """`gristmill up` as a process, and what it said."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Process) -> None:
         self.process = process
         self.said: list[str] = []
         self.listener = threading.Thread(target=self._listen, daemon=True)
@@ -105,6 +107,12 @@ def test_up_says_where_the_dashboard_is_and_serves_it_until_it_stops(made: Cli, 
     assert [line.split()[1] for line in running.said] == ["dashboard:", "worker", "stopped"]
 
 
+def test_a_file_of_ones_own_is_not_taken_for_what_the_dashboard_needs(made: Cli) -> None:
+    (made.folder / "jinja2.py").write_text("raise RuntimeError('not this one')")
+    with up(made, "--port", 0) as running:
+        assert get(running.address).status_code == 200
+
+
 def test_ctrl_c_in_a_terminal_leaves_the_dashboard_until_the_last_job_is_done(made: Cli) -> None:
     started, release = made.fifo("started"), made.fifo("release")
     assert made.call("-A", APP, "start", "held", "s", "--arg", f"started={started}", "--arg", f"release={release}").code == 0
@@ -116,6 +124,12 @@ def test_ctrl_c_in_a_terminal_leaves_the_dashboard_until_the_last_job_is_done(ma
         assert get(f"{running.address}api/runs/1").json()["state"] == "in_progress"
         release.write_text("done")
         assert running.process.wait(60) == 0
+
+
+def test_who_only_looks_makes_no_database(made: Cli, tmp_path: Path) -> None:
+    said = made.call("-A", APP, "--database", f"sqlite:///{tmp_path}/typo.db", "serve", "--read-only", "--port", 0)
+    assert (said.code, "there is no database" in said.err) == (69, True)
+    assert list(tmp_path.glob("typo.db*")) == []
 
 
 def test_a_port_that_is_taken_is_said_and_work_goes_on(made: Cli) -> None:

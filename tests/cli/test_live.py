@@ -101,6 +101,37 @@ def test_the_rate_is_taken_from_the_last_seconds_and_not_from_waiting() -> None:
     assert pace.left(run(still_open), still_open) is None
 
 
+def watched(item: float, until: int, every: float = 1.5, total: int = 60) -> tuple[Pace, Run]:
+    """A stage with an end each `item` seconds, looked at as a page does it for its last minutes."""
+    pace, seen, now = Pace(), run(), 0.0
+    for n in range(round(max(0.0, until - 200) / every), round(until / every) + 1):
+        now = n * every
+        seen = run(stage("count", "sealed", total, int(now // item)))
+        pace.look([seen], now, NOON + timedelta(seconds=now))
+    return pace, seen
+
+
+@pytest.mark.parametrize("until", [301, 330, 359, 361])
+def test_what_is_left_of_items_that_take_a_minute_is_told_in_minutes(until: int) -> None:
+    pace, seen = watched(item=60, until=until)
+    left = pace.left(seen, seen.stages[0])
+    assert left is not None
+    assert left == pytest.approx(60 * (60 - until / 60), rel=0.25)
+
+
+def test_what_is_left_is_known_at_the_first_look() -> None:
+    pace, seen = Pace(), run(stage("count", "sealed", 60, 6))
+    pace.look([seen], 0.0, NOON + timedelta(minutes=6))
+    assert pace.left(seen, seen.stages[0]) == pytest.approx(54 * 60)
+
+
+def test_what_stands_still_has_no_end() -> None:
+    pace, seen = watched(item=0.5, until=20, total=100)
+    for now in (30.0, 40.0, 50.0):
+        pace.look([seen], now, NOON + timedelta(seconds=now))
+    assert pace.left(seen, seen.stages[0]) is None
+
+
 def test_bars_read_without_colour() -> None:
     console = Console(width=200)
     assert bar(stage("s", "sealed", 4, 1, failed=1), console).plain == "━" * 14 + "·" * 14

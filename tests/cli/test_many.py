@@ -209,7 +209,7 @@ def test_prune_removes_what_is_not_kept(ended: Cli) -> None:
     words = ("-A", APP, "prune")
     settings = {"GRISTMILL_KEEP_DAYS": "0.0000001"}
     assert ended.run(*words, "--dry-run", **settings).out == "0 runs and 1 job would be removed\n"  # its last run stays
-    assert ended.run(*words, "--json", **settings).json == {"runs": 0, "jobs": 1, "workers": 0, "audit": 0}
+    assert ended.run(*words, "--json", **settings).json == {"runs": 0, "jobs": 1, "workers": 0, "audit": 0, "open": False}
     without = ended.call("prune")
     assert (without.code, "no application was given" in without.err) == (64, True)
 

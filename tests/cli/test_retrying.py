@@ -34,6 +34,24 @@ def test_only_what_failed_runs_again(failed: Cli) -> None:
     assert (again.code, again.err) == (1, "Error: run 1 has no items to retry: none failed\n")
 
 
+def test_what_failed_of_all_runs_that_match_runs_again(failed: Cli) -> None:
+    words = ("run", "retry", "--subject", "BOO*", "--since", "1d")
+    assert failed.call(*words, "--dry-run").out == "1 run would be retried\n"
+    asked = failed.run(*words)  # nobody is there to answer
+    assert (asked.code, asked.err[:52]) == (64, "Error: 1 run would be retried; nobody is there to be")
+    assert failed.run(*words, "--yes").out == "1 run is retried\n"
+    assert failed.call("run", "show", 1, "--json").json["epoch"] == 2
+    assert failed.call(*words, "--yes").err == "note: nothing matches; nothing was done\n"
+    for unclear, said in (
+        ([], "say which runs"),
+        (["--stage", "count"], "say which runs"),
+        (["--subject", "books", "--key", "a*"], "--key is about the items of one RUN"),
+    ):
+        refused = failed.call("run", "retry", *unclear)
+        assert refused.code == 64
+        assert said in refused.err
+
+
 def test_a_worker_for_one_run_says_what_became_of_it(failed: Cli) -> None:
     work = ("-A", APP, "work", "--run", 1, "-n", 1)
     over = failed.call(*work)

@@ -18,7 +18,7 @@ class Faulty:
     def __init__(self, delivery: Delivery, seed: int) -> None:
         """From now on the delivery is one."""
         self._before, self._after, self._bell = delivery.before_commit, delivery.after_commit, delivery.bell
-        for name in ("before_commit", "after_commit", "bell"):
+        for name in ("before_commit", "after_commit", "notice", "ahead", "bell"):
             setattr(delivery, name, getattr(self, name))
         self.counts = dict.fromkeys(("lost", "twice", "late", "well"), 0)
         self._random = random.Random(seed)
@@ -34,6 +34,12 @@ class Faulty:
         queues = set(queues)
         for _ in range({"lost": 0, "twice": 2}.get(self.fate(), 1)):
             self._before(tx, queues)
+
+    def notice(self, queue: int) -> None:
+        """What rings within its statement would never be lost."""
+
+    def ahead(self, queue: int) -> bool:
+        return False
 
     def after_commit(self, queues: Iterable[int]) -> None:
         queues = set(queues)

@@ -124,6 +124,7 @@ def test_a_retry_is_published_anew(mill: Mill, delivery: str) -> None:
     assert mill.backend_job_id(job.id) == {"rq": f"{job.id}-2", "arq": f"{job.id}:2"}[delivery]
 
 
+@pytest.mark.slow  # of ./run chaos suites
 def test_a_million_ready_jobs_do_not_fill_redis(
     mill: Mill, valkey: Valkey, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Self
 from gristmill.ledger import (
     adopt,
     again,
+    asked,
     bulk,
     limiting,
     limits,
@@ -28,6 +29,7 @@ from gristmill.ledger import (
     once,
     parts,
     prune,
+    recover,
     remove,
     repair,
     schedules,
@@ -113,6 +115,9 @@ VERBS: dict[str, Callable[..., Any]] = {
     ),
     "claim": lambda do, worker, queue: do(claim, worker, _wants(queue), {0: 10}),
     "start": lambda do, pipeline, subject, stages: do(start.start, pipeline, subject, "{}", 1, _plan(stages), IfActive.WAIT),
+    "start_idle": lambda do, subjects, stages: do(
+        asked.start_idle, [asked.Wanted("site", one, "{}", lambda tx: _plan(stages)) for one in subjects], 1, by="me"
+    ),
     "cancel_run": lambda do, run: do(stop.cancel_run, run, by="me"),
     "cancel_job": lambda do, job: do(stop.cancel_job, job, by="me"),
     "requeue_job": lambda do, job: do(stop.requeue_job, job, by="me"),
@@ -132,6 +137,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     ),
     "sweep_parts": lambda do, job: do(parts.sweep, job),
     "rescue": lambda do, worker: do(workers.rescue, worker, True),
+    "recover": lambda do, worker: do(recover.rescue, worker, True, 5, "its process is gone"),
     "come_back": lambda do, worker: do(workers.come_back, worker, []),
     "adopt": lambda do, rows, item: do(
         adopt.adopt, [adopt.Adoption._make([*row, [Item(*item)]]) for row in rows], by="me", target="x"

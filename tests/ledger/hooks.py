@@ -31,8 +31,8 @@ class HookedTx(Tx):
         self._executed()
         return changed
 
-    def _copy(self, *args: Any) -> None:
-        super()._copy(*args)
+    def copy(self, *args: Any) -> None:
+        super().copy(*args)
         self._executed()
 
     def _executed(self) -> None:

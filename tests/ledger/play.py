@@ -68,7 +68,7 @@ def plan(name: str, /, **steps: Step) -> Pipeline:
 
 
 @task(name="solo")
-def solo(ctx: Any, n: int = 0) -> None:
+def solo(ctx: Any, n: int = 0, word: str = "") -> None:
     """A job on its own."""
 
 

@@ -295,7 +295,10 @@ def damaged(content: bytes) -> dict[str, bytes]:
         "empty": b"",
         "cut": content[:-1],
         "cut in the middle": content[:middle],
-        "a byte": content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :],  # one bit may be padding
+        # One byte may say how far back the same zeros are: then nothing is damaged.
+        "some bytes": content[:middle]
+        + bytes(byte ^ 255 for byte in content[middle : middle + 16])
+        + content[middle + 16 :],
         "the checksum": content[:-5] + bytes([content[-5] ^ 1]) + content[-4:],
         "something behind": content + b"more",
         "text": b"no backup at all",

@@ -116,6 +116,11 @@ def a_start_that_waits(play: Play) -> Scene:
     return a_start(play)
 
 
+def a_start_of_many(play: Play) -> Scene:
+    found = [play.mill.set_subject("site", name).id for name in ("a", "b")]
+    return Scene("start_idle", {"subjects": found, "stages": play.mill._plan(play.mill.registry.pipeline("site"))})
+
+
 def items(play: Play) -> Scene:
     play.mill.start("site", "s")
     player = play.player()
@@ -212,6 +217,12 @@ def a_rescue(play: Play) -> Scene:
     _, player = fanned_out(play)
     player.take(2)
     return Scene("rescue", {"worker": player.id})
+
+
+def a_rescue_that_is_written_down(play: Play) -> Scene:
+    _, player = fanned_out(play)
+    player.take(2)
+    return Scene("recover", {"worker": player.id})
 
 
 def a_lost_workers_return(play: Play) -> Scene:
@@ -479,6 +490,7 @@ SCENES = [
     a_fire_time_of_a_job,
     a_fire_time_of_a_run,
     a_fire_time_of_the_stalest,
+    a_start_of_many,
     something_done_once,
     an_adoption,
     a_repair_once_too_often,
@@ -509,6 +521,7 @@ SCENES = [
     items_that_are_no_longer_emitted,
     an_item_that_is_emitted_with_other_arguments,
     a_rescue,
+    a_rescue_that_is_written_down,
     a_lost_workers_return,
     a_leave,
     parts_handed_over,

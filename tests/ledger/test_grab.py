@@ -13,7 +13,7 @@ from gristmill.ledger import workers
 from gristmill.ledger.claim import Lane, Taken, Want, claim
 from gristmill.ledger.exchange import Batch
 from gristmill.ledger.finish import Verdict
-from gristmill.ledger.grab import grab, only_lane
+from gristmill.ledger.grab import grab, lines_of
 from gristmill.rollup import UNKNOWN
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, solo
@@ -27,7 +27,7 @@ def database_url(pg_url: str) -> str:
 
 
 def grabbed(play: Play, worker: int, most: int = 9) -> Taken:
-    return play.ledger.glance(grab, worker, Lane(play.queue_ids()["default"], 0), most)
+    return play.ledger.glance(grab, worker, {Lane(play.queue_ids()["default"], 0): most})
 
 
 def test_it_takes_what_a_claim_takes_in_the_same_order(play: Play) -> None:
@@ -116,13 +116,41 @@ def test_no_job_is_taken_twice(play: Play) -> None:
     assert set(ids) == jobs, "what one skipped since it was locked, another took"
 
 
-def test_only_one_line_without_a_limit_is_grabbed() -> None:
-    lane = Lane(1, 0)
-    assert only_lane([Want(0, 2, (lane,)), Want(0, 4, (lane,))], {0: 4}) == (lane, 4)
-    assert only_lane([], {}) is None
-    assert only_lane([Want(0, 2, (lane,)), Want(1, 2, (Lane(1, 1),))], {0: 2, 1: 2}) is None
-    assert only_lane([Want(0, 2, (lane._replace(limit_id=3),))], {0: 2}) is None
-    assert only_lane([Want(0, 2, (lane._replace(jobs=(7,)),))], {0: 2}) is None
+def test_only_one_line_of_each_place_and_without_a_limit_is_grabbed() -> None:
+    lane, other = Lane(1, 0), Lane(1, 1)
+    assert lines_of([Want(0, 2, (lane,)), Want(0, 4, (lane,))], {0: 4}) == {lane: 4}
+    assert lines_of([Want(0, 2, (lane,)), Want(1, 1, (other,)), Want(1, 9, (other,))], {0: 3, 1: 5}) == {lane: 2, other: 5}
+    assert lines_of([], {}) is None
+    assert lines_of([Want(0, 2, (lane,)), Want(0, 2, (Lane(2, 0),))], {0: 2}) is None
+    assert lines_of([Want(0, 2, (lane._replace(limit_id=3),))], {0: 2}) is None
+    assert lines_of([Want(0, 2, (lane,)), Want(1, 2, (other._replace(limit_id=3),))], {0: 2, 1: 2}) is None
+    assert lines_of([Want(0, 2, (lane._replace(jobs=(7,)),))], {0: 2}) is None
+    assert lines_of([Want(-n, 2, (Lane(n, 0),)) for n in range(5)], {-n: 2 for n in range(5)}) is None
+
+
+@task(name="other_kind")
+async def other_kind(ctx: Any) -> None:
+    """A job for an event loop: another line of the same queue."""
+
+
+def test_two_lines_are_grabbed_together_each_as_many_as_there_is_room_for(opened: Open) -> None:
+    play = opened(solo, other_kind)
+    plain = [play.mill.enqueue(solo).id for _ in range(2)]
+    loops = [play.mill.enqueue(other_kind, priority=word).id for word in ("low", "high")]
+    player = play.player()
+    queue = play.queue_ids()["default"]
+    one, two = Lane(queue, 0), Lane(queue, 1)
+    usual = play.ledger.do(claim, player.id, [Want(0, 2, (one,)), Want(1, 9, (two,))], {0: 2, 1: 9})
+    for job in usual.jobs:
+        player.end(job, Verdict.RELEASED)
+    taken = play.ledger.glance(grab, player.id, {one: 2, two: 9})
+    assert [job.id for job in taken.jobs] == [*plain, *reversed(loops)]
+    assert [(job.id, job.kind) for job in taken.jobs] == [(job.id, job.kind) for job in usual.jobs]
+    assert (taken.kinds, taken.empty) == (usual.kinds, usual.empty) == (usual.kinds, [two])
+    assert play.value("SELECT count(*) FROM gm_claim WHERE id = " + str(taken.claim)) == 1
+    late = play.mill.enqueue(solo).id
+    again = play.ledger.glance(grab, player.id, {one: 2, two: 9})
+    assert ([job.id for job in again.jobs], again.empty) == ([late], [one, two])
 
 
 @task(name="paced", limit=Limit("pace", per_second=100))

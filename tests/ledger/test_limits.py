@@ -397,6 +397,7 @@ def test_a_circuit_opens_after_failures_in_a_row_and_nothing_of_its_key_runs(pla
     assert circuit(play) == "closed"
     player.end(jobs[1], Verdict.TIMEOUT)
     assert circuit(play) == "open"
+    assert play.mill.open_circuits() == play.mill.limits("door", "a")
     assert player.take() == []
     found = play.mill.why(job=ids[-1])
     assert found.reason is Reason.LIMITED
@@ -413,6 +414,7 @@ def test_a_success_between_failures_keeps_it_closed(play: Play) -> None:
     player.end(two)
     player.end(three, Verdict.ERROR)
     assert circuit(play) == "closed"
+    assert play.mill.open_circuits() == []
 
 
 @pytest.mark.parametrize("verdict", [Verdict.SKIPPED, Verdict.PERMANENT, Verdict.CRASH, Verdict.LOST])
@@ -861,4 +863,4 @@ def test_keys_of_which_jobs_wait_are_found_from_key_to_key(opened: Open) -> None
         assert len(keys) == 40
         assert limits.waiting_keys(tx, most=15) + limits.waiting_keys(tx, keys[14]) == keys
     assert "gm_job_limited" in told, told
-    assert "gm_job_due" not in told
+    assert "gm_job_later" not in told

@@ -11,6 +11,7 @@ import pytest
 from gristmill.errors import NotFound
 from gristmill.ledger import listing, remove
 from gristmill.ledger.finish import Verdict
+from gristmill.ledger.sql import alike
 from gristmill.model import Job
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, each, plan, solo, step, stubborn
@@ -125,6 +126,57 @@ def test_any_of_several_states_will_do(full: Play) -> None:
         assert [job.id for job in full.mill.jobs(state=states, run=everything[0].run, limit=1000)] == of_run
     assert len(full.mill.runs(state=["cancelled", "completed_with_errors"])) == 4
     assert len(full.mill.runs(state=[])) == len(full.mill.runs())
+
+
+def test_runs_are_found_by_a_pattern_of_their_subject_by_stage_and_by_error(full: Play) -> None:
+    mill, everything = full.mill, full.mill.runs(limit=100)
+    assert [run.id for run in mill.runs(subject="[st]")] == []
+    assert [run.id for run in mill.runs(subject="?")] == [run.id for run in everything]
+    assert [run.id for run in mill.runs(subject="S*")] == [run.id for run in everything if run.subject == "s"]
+    at_page = [r.id for r in everything if any(s.name == "page" and (s.failed or s.state == "sealed") for s in r.stages)]
+    assert len(at_page) == 4
+    assert [run.id for run in mill.runs(stage="page")] == at_page
+    assert [run.subject for run in mill.runs(stage="page", state="in_progress")] == ["p"]
+    [error] = {job.fingerprint for job in mill.jobs(state="failed", stage="page", subject="s")}
+    with_error = {job.run for job in mill.jobs(error=error, limit=1000)}
+    assert [run.id for run in mill.runs(error=error)] == [run.id for run in everything if run.id in with_error]
+    assert mill.runs(error="0123456789ab") == mill.runs(stage="nothing") == []
+
+
+@pytest.mark.parametrize("few", [0, listing._FEW_JOBS], ids=["many", "few"])
+def test_jobs_are_found_by_a_pattern_of_their_subject_and_by_worker(
+    full: Play, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_FEW_JOBS", few)
+    everything = full.mill.jobs(limit=1000)
+    for subject, named in (("*", "pstu"), ("S*", "s"), ("?", "pstu"), ("x*", "")):
+        wanted = [job.id for job in everything if job.subject is not None and job.subject in named]
+        assert [job.id for job in full.mill.jobs(subject=subject, limit=1000)] == wanted
+    for worker in {job.worker for job in everything if job.worker}:
+        held = [job.id for job in everything if job.worker == worker]
+        assert [job.id for job in full.mill.jobs(worker=worker)] == held
+        assert [job.id for job in full.mill.jobs(worker=worker, state=["in_progress", "queued"], limit=1)] == held[:1]
+        assert full.mill.jobs(worker=worker, state="failed") == []
+    assert full.mill.jobs(worker=10**9) == []
+
+
+@pytest.mark.parametrize("few", [0, 3, listing._FEW_JOBS], ids=["none", "some", "few"])
+@pytest.mark.parametrize("keys", [0, 2, listing._FEW_KEYS], ids=["alike", "rare", "few"])
+def test_jobs_are_found_by_their_key(full: Play, few: int, keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items, parts and jobs on their own: among the newest, by the indexes of keys, or by walking past all."""
+    monkeypatch.setattr(listing, "_FEW_JOBS", few)
+    monkeypatch.setattr(listing, "_FEW_KEYS", keys)
+    keyed = {full.mill.enqueue(solo, unique=key).id: key for key in ("a", "one", "one more")}
+    keyed |= {full.mill.cancel_job(full.mill.enqueue(stubborn, unique="a").id).id: "a"}
+    full.mill.start("site", "v")
+    keyed |= {row.id: row.key for row in full.rows("SELECT id, key FROM gm_job WHERE key IS NOT NULL")}
+    assert len({*keyed.values()}) > 8
+    for pattern in ("a", "?", "*", "one*", "*o*", "[1-4]", "1", "doc", "nothing", "*nothing*", "nothing*", ""):
+        wanted = [number for number in sorted(keyed, reverse=True) if alike(keyed[number], pattern)]
+        assert [job.id for job in full.mill.jobs(key=pattern, limit=1000)] == wanted, pattern
+        assert [job.id for job in full.mill.jobs(key=pattern, limit=2)] == wanted[:2], pattern
+        for before, after in itertools.pairwise(wanted):
+            assert [job.id for job in full.mill.jobs(key=pattern, limit=1, after=before)] == [after], pattern
 
 
 def test_jobs_of_a_run_include_parts_and_those_of_a_stage_do_not(full: Play) -> None:

@@ -113,6 +113,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.play.change("DELETE FROM told")
         self.play.mill._queue_ids.clear()
         self.play.mill._task_ids.clear()
+        self.play.mill._usual.clear()
         self.play.mill._limit_ids.clear()
         self.players = [self.play.player() for _ in range(2)]
         self.play.mill.start(pick(PIPELINES, one), "s")

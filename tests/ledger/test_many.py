@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -54,6 +55,11 @@ def test_a_choice_is_by_everything_that_is_given(opened: Open) -> None:
         ({"task": "solo"}, 1),
         ({"run": run, "state": "queued"}, 3),
         ({"subject": "s", "pipeline": "site"}, 3),
+        ({"subject": "S*"}, 3),
+        ({"subject": "S"}, 0),
+        ({"since": datetime.fromtimestamp(play.clock.at / 1e6 - 60, UTC)}, 4),
+        ({"since": datetime.fromtimestamp(play.clock.at / 1e6 + 60, UTC)}, 0),
+        ({"worker": 1}, 0),
         ({"older": 60}, 0),
         ({"older": 0}, 4),
     ):

@@ -218,7 +218,9 @@ def test_the_history_of_a_queue_and_of_a_task(play: Play) -> None:
         play.mill.history(queue="othr")
 
 
-@pytest.mark.parametrize("how", [{"step": 0}, {"step": 90}, {"step": -60}, {"step": "x"}, {"since": -1}, {"since": 10**9}])
+@pytest.mark.parametrize(
+    "how", [{"step": 0}, {"step": 90}, {"step": -60}, {"step": "x"}, {"since": -1}, {"since": 10**9, "step": 60}]
+)
 def test_nonsense_is_refused(play: Play, how: dict[str, Any]) -> None:
     with pytest.raises(Invalid):
         play.mill.history(**how)
@@ -267,6 +269,53 @@ def test_sums_stay_the_same_while_rows_are_summed_up(play: Play) -> None:
     assert counts == [9, 3, 3, 1]
     lived(play)
     assert done(play).ended == 2 * before[0].done.ended
+
+
+def test_what_was_counted_in_former_hours_is_read_once_an_hour_and_adds_up(play: Play) -> None:
+    known: minutes.Settled | None = None
+    for days in (0, 0, 0, 3, 500):
+        lived(play)
+        play.clock.advance(days * 86_400)
+        for level in range(len(minutes.LEVELS)):
+            while play.ledger.do(minutes.tidy, level, 2):
+                with play.ledger.reading() as tx:
+                    known = minutes.settled(tx, known)
+                    assert minutes.totals(tx, known=known) == play.mill.totals()
+        with play.ledger.reading() as tx:
+            known = minutes.settled(tx, known)
+            assert known is minutes.settled(tx, known)
+            assert minutes.totals(tx, known=known) == play.mill.totals()
+        play.clock.advance(3600)
+        with play.ledger.reading() as tx:
+            assert known is not minutes.settled(tx, known)
+    assert sum(sums[0] for sums in known.sums.values()) > 0 if known else False
+    play.mill.enqueue(solo)
+    play.drain()
+    with play.ledger.reading() as tx:
+        assert minutes.totals(tx, known=known) == play.mill.totals()
+
+
+def test_a_ledger_that_was_restored_is_counted_anew(play: Play) -> None:
+    lived(play)
+    with play.ledger.reading() as tx:
+        known = minutes.settled(tx)
+        before = known._replace(epoch=known.epoch - 1, sums={})
+        assert known.sums
+        assert minutes.settled(tx, before) == known
+
+
+def test_charts_show_the_same_as_the_history(play: Play) -> None:
+    play.mill.set_queue("other", create=True)
+    lived(play)
+    play.mill.enqueue(solo, queue="other")
+    play.drain()
+    for since, width in ((3600, 60), (86_400, 900), (7 * 86_400, 3600)):
+        found = play.mill.ended(since=since, step=width)
+        assert set(found) == {None, "other", *(["default"] if since > 3600 else [])}  # in the last hour, nothing of that
+        for queue, shown in found.items():
+            told = play.mill.history(queue=queue, since=since, step=width)
+            assert [(one.at, one.ended, one.failed) for one in shown] == [(one.at, one.ended, one.failed) for one in told]
+            assert sum(one.ended for one in shown) > 0
 
 
 def test_the_newest_minutes_are_left_to_their_workers(play: Play) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gristmill.errors import Invalid, NotYours
-from gristmill.ledger import parts, read, workers
+from gristmill.ledger import infos, parts, workers
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.finish import Verdict
@@ -315,5 +315,5 @@ def test_the_log_names_a_part_after_its_item(opened: Open) -> None:
     player.split(item, "001")
     part = player.take_one()
     with play.ledger.reading() as tx:
-        fates = read.fates(tx, [item.id, part.id])
+        fates = infos.fates(tx, [item.id, part.id])
     assert (fates[item.id].key, fates[part.id].key) == ("doc-05", "doc-05/001")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gristmill import Retention, task
-from gristmill.errors import DatabaseError, NotYours
+from gristmill.errors import DatabaseError, NotConfirmed, NotYours
 from gristmill.ledger import bulk, prune, remove, workers
 from gristmill.ledger.choose import Choice
 from gristmill.ledger.finish import Verdict
@@ -54,6 +54,36 @@ def sweep(pruner: Pruner) -> None:
 
 def left(play: Play) -> list[int]:
     return sorted(run.id for run in play.mill.runs(limit=1000))
+
+
+def test_as_much_goes_as_was_confirmed_and_no_more(opened: Open) -> None:
+    play = opened(kept(Retention(age=2.5 * DAY)))
+    runs = daily(play, GOOD, GOOD, GOOD, GOOD, GOOD)
+    assert play.mill.prune(dry_run=True) == Pruned(3, 3)
+    with pytest.raises(NotConfirmed) as refused:
+        play.mill.prune(confirm=4)
+    assert (refused.value.count, left(play)) == (6, runs)
+    assert play.mill.pruner().run(most=5) == Pruned(2, 2), "more were due by then than somebody had agreed to"
+    assert left(play) == runs[2:]
+    assert play.mill.prune(confirm=2) == Pruned(1, 1)
+
+
+def test_jobs_on_their_own_go_up_to_what_was_confirmed(opened: Open) -> None:
+    play = opened(mail := a_task(Retention(age=DAY)))
+    for _ in range(4):
+        play.mill.enqueue(mail)
+    play.drain()
+    play.clock.advance(2 * DAY)
+    assert play.mill.pruner().run(most=3) == Pruned(0, 3)
+    assert play.mill.prune(confirm=1) == Pruned(0, 1)
+
+
+def test_who_has_no_time_leaves_the_rest_and_says_so(opened: Open) -> None:
+    play = opened(kept(Retention(age=2.5 * DAY)))
+    runs = daily(play, GOOD, GOOD, GOOD, GOOD)
+    assert play.mill.prune(within=0.0) == Pruned(0, 0, open=True)
+    assert left(play) == runs
+    assert play.mill.prune(within=60.0) == Pruned(2, 2)
 
 
 def test_runs_go_by_age(opened: Open) -> None:

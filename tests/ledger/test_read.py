@@ -9,7 +9,7 @@ import pytest
 from gristmill import Pipeline, task
 from gristmill.clock import to_datetime
 from gristmill.errors import Invalid, NotFound
-from gristmill.ledger import read
+from gristmill.ledger import infos, read
 from gristmill.ledger.finish import Verdict
 from gristmill.model import to_json
 from tests.ledger.conftest import Open
@@ -155,6 +155,7 @@ def test_the_status_counts_runs_by_state(opened: Open) -> None:
     status = play.mill.status()
     assert status.runs == {"completed": 1, "queued": 1, "waiting": 1}
     assert [run.id for run in status.active] == [waiting.id, active.id]
+    assert play.mill.status(ended=False).runs == {"queued": 1, "waiting": 1}
 
 
 def test_a_model_becomes_json(opened: Open) -> None:
@@ -183,9 +184,9 @@ def test_what_a_worker_must_know_is_in_the_rows(opened: Open) -> None:
     run = play.mill.start("site", "s", priority="low")
     job = play.player().take_one()
     with play.ledger.reading() as tx:
-        tasks = read.task_infos(tx, [job.task_id])
-        runs = read.run_infos(tx, [run.id])
-        stages = read.stage_infos(tx, [job.stage_id or 0])
+        tasks = infos.tasks(tx, [job.task_id])
+        runs = infos.runs(tx, [run.id])
+        stages = infos.stages(tx, [job.stage_id or 0])
     assert tasks[job.task_id].name == "site.find"
     assert set(tasks[job.task_id].spec) >= {"timeout", "retries", "async"}
     assert (runs[run.id].pipeline, runs[run.id].subject, runs[run.id].priority) == ("site", "s", 2)

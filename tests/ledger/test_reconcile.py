@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gristmill import Finding, Invalid, Pipeline, check
+from gristmill import Finding, Invalid, Pipeline, Retries, check
 from gristmill.clock import FrozenClock
+from gristmill.housekeeping import Housekeeping
 from gristmill.ledger import adopt, repair
 from gristmill.ledger.adopt import Adoption
 from gristmill.ledger.emit import Item
@@ -141,6 +142,86 @@ def test_only_the_pipeline_and_subject_that_were_asked_for(opened: Open) -> None
     play.mill.reconcile()
 
 
+def lost_worker(play: Play) -> dict[str, int]:
+    """One that held a job of each of these subjects, and of none; says which."""
+    player = play.player(lease=30)
+    for subject in ("s", "t"):
+        play.mill.start("one", subject)
+    play.mill.enqueue(solo)
+    held = {job.id for job in player.take()}
+    play.clock.advance(31)
+    jobs = [play.mill.job(number) for number in held]
+    return {str(job.subject): job.id for job in jobs}
+
+
+@pytest.mark.parametrize("which", [{"subject": "s"}, {"pipeline": "one"}, {"subject": "s", "pipeline": "one"}, {}])
+def test_a_lost_worker_is_rescued_whoever_asks(opened: Open, which: dict[str, str]) -> None:
+    play = opened(plan("one", work=step()))
+    lost = lost_worker(play)
+    before = invariants.snapshot(play.ledger)
+    would = play.mill.reconcile(dry_run=True, **which)  # type: ignore[arg-type]
+    assert (whats(would), would[0].detail) == (["rescue"], "its lease is over")
+    assert invariants.snapshot(play.ledger) == before
+    assert play.mill.reconcile(**which) == would  # type: ignore[arg-type]
+    assert {play.mill.job(number).state for number in lost.values()} == {"queued"}
+    assert play.mill.reconcile() == []
+
+
+def test_a_lost_worker_that_held_nothing_of_a_subject_is_rescued_and_not_named(opened: Open) -> None:
+    play = opened(plan("one", work=step()))
+    lost = lost_worker(play)
+    assert play.mill.reconcile(subject="u", dry_run=True) == []
+    assert {play.mill.job(number).state for number in lost.values()} == {"in_progress"}
+    assert play.mill.reconcile(subject="u") == []
+    assert {play.mill.job(number).state for number in lost.values()} == {"queued"}
+
+
+def lose_its_worker(play: Play) -> None:
+    play.player().take()
+    play.change("UPDATE gm_worker SET state = 2")
+
+
+def leave_the_line(play: Play) -> None:
+    play.change("UPDATE gm_job SET ready = NULL")
+
+
+def miscount_parts(play: Play) -> None:
+    player = play.player(lease=1e6)
+    for job in player.take():
+        player.split(job, "a")
+    play.change("UPDATE gm_job SET parts = 2, parts_left = 2 WHERE parts = 1")
+
+
+def leave_parts_behind(play: Play) -> None:
+    player = play.player(lease=1e6)
+    for job in player.take():
+        player.split(job, "a")
+    play.change("UPDATE gm_job SET parent_id = -id WHERE parent_id IS NOT NULL")
+    play.change("UPDATE gm_job SET parts = NULL, parts_left = NULL, parts_failed = NULL, ready = id WHERE parts = 1")
+
+
+WRONG: dict[Callable[[Play], None], str] = {
+    lose_its_worker: "release",
+    leave_the_line: "line up",
+    miscount_parts: "recount",
+    leave_parts_behind: "end",
+}
+
+
+@pytest.mark.parametrize("damage", WRONG, ids=lambda damage: damage.__name__)
+def test_jobs_of_one_subject_are_repaired_alone(opened: Open, damage: Callable[[Play], None]) -> None:
+    play = opened(plan("one", work=step()))
+    play.consistent = False
+    runs = [play.mill.start("one", subject).id for subject in ("s", "t")]
+    damage(play)
+    would = play.mill.reconcile(subject="s", dry_run=True)
+    assert (whats(would), play.mill.job(int(would[0].target.split()[1])).subject) == ([WRONG[damage]], "s")
+    assert play.mill.reconcile(subject="s") == would
+    assert play.mill.reconcile(subject="s") == []
+    [rest] = [found for found in play.mill.reconcile() if found.what == WRONG[damage]]
+    assert play.mill.job(int(rest.target.split()[1])).run == runs[1]
+
+
 # ---- the third time
 
 
@@ -165,7 +246,7 @@ def test_a_subject_that_is_recovered_again_and_again_is_left_to_a_person(opened:
     play.mill.reconcile()
     assert play.run(run).state == "failed"
     recoveries = play.mill.recoveries(run=run.id)
-    assert [(r.what, r.subject, r.items) for r in recoveries] == [("repair", "s", 1)] * 3
+    assert [(r.what, r.subject, r.items) for r in recoveries if r.what == "repair"] == [("repair", "s", 1)] * 3
     assert play.mill.recoveries(pipeline="site", subject="s") == recoveries
     assert len(play.mill.recoveries(pipeline="site", subject="t")) == 1  # the last pass looked at all
     assert not play.run(other).terminal
@@ -179,6 +260,61 @@ def test_a_day_later_it_is_forgotten(opened: Open, clock: FrozenClock) -> None:
         assert whats(play.mill.reconcile()) == ["recount"]
         clock.advance(13 * 3600)  # never more than two within a day
     assert play.run(run).state == "in_progress"
+
+
+def loses_its_worker(play: Play) -> None:
+    play.player(lease=30).take()
+    play.clock.advance(31)
+
+
+def test_a_rescue_is_written_down_for_each_run_that_the_worker_held(opened: Open) -> None:
+    play = opened(plan("one", work=step(retries=Retries(losses=9))), site())
+    lost = lost_worker(play)
+    other = play.mill.start("site", "v")
+    assert whats(play.mill.reconcile(subject="s")) == ["rescue"]
+    for subject in ("s", "t"):  # also for whom nobody has asked
+        [noted] = play.mill.recoveries(pipeline="one", subject=subject)
+        assert (noted.what, noted.items, noted.subject) == ("rescue", 1, subject)
+        assert [found.target for found in noted.found] == [f"job {lost[subject]}"]
+        assert noted.found[0].detail.endswith(": its lease is over")
+    assert play.mill.recoveries(run=other.id) == []
+    play.mill.reconcile()  # nobody is lost any more
+    assert len(play.mill.recoveries(pipeline="one", subject="s")) == 1
+
+
+def test_a_look_and_workers_that_rescue_each_other_write_nothing_down(opened: Open) -> None:
+    play = opened(plan("one", work=step()))
+    run = play.mill.start("one", "s")
+    loses_its_worker(play)
+    assert whats(play.mill.reconcile(dry_run=True)) == ["rescue"]
+    [worker] = play.mill.workers()
+    Housekeeping(play.ledger).tick(0.0, play.player().id, set, ())
+    assert worker.id not in [left.id for left in play.mill.workers()]
+    assert play.mill.reconcile() == []
+    assert play.mill.recoveries(run=run.id) == []
+
+
+def test_two_workers_lost_at_once_are_one_recovery(opened: Open) -> None:
+    play = opened(site())
+    run = play.mill.start("site", "s")
+    play.turn(play.player(lease=1e6), {"find": list("abc")}, {})
+    for _ in range(2):
+        play.player(lease=30).take(1)
+    play.clock.advance(31)
+    assert whats(play.mill.reconcile()) == ["rescue", "rescue"]
+    assert [(noted.what, noted.items) for noted in play.mill.recoveries(run=run.id)] == [("rescue", 2)]
+
+
+def test_lost_workers_do_not_fail_a_run_that_is_mended_later(opened: Open) -> None:
+    play = opened(plan("one", work=step(retries=Retries(losses=9))))
+    run = play.mill.start("one", "s")
+    for _ in range(3):
+        loses_its_worker(play)
+        assert whats(play.mill.reconcile()) == ["rescue"]
+    play.change("UPDATE gm_stage SET total = total + 1")
+    assert whats(play.mill.reconcile()) == ["recount"]
+    assert not play.run(run).stopping
+    assert [noted.what for noted in play.mill.recoveries(run=run.id)] == ["repair", *["rescue"] * 3]
 
 
 # ---- alone

@@ -110,6 +110,16 @@ def test_a_dry_run_says_the_same_and_changes_nothing(opened: Open, damage: Damag
     assert play.mill.reconcile() == would
 
 
+def test_what_cannot_be_mended_is_said_once_and_does_not_keep_reconcile_for_ever(opened: Open) -> None:
+    play = opened()
+    play.mill.enqueue(solo)
+    play.player().take_one()
+    play.change("UPDATE gm_worker SET state = 2")
+    play.change("UPDATE gm_job SET task_id = 1000")  # nobody knows how it is to be tried again
+    assert [repair.what for repair in play.mill.reconcile()] == ["release"]
+    play.consistent = False
+
+
 def test_a_sound_ledger_needs_no_repair(opened: Open) -> None:
     play = opened(site())
     half_done(play, play.player())

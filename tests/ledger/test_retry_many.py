@@ -230,3 +230,82 @@ def test_while_others_add_jobs_never_more_are_purged_than_were_confirmed(play: P
     assert all(acted <= confirmed for confirmed, acted in done)
     ended = sum(acted for _, acted in done)
     assert ended == len(play.mill.jobs(limit=1000, state="cancelled"))
+
+
+# ---- runs
+
+
+def test_what_failed_of_many_runs_is_run_again_and_nothing_of_others(opened: Open) -> None:
+    play = opened(SITE)
+    first, second = (failed_run(play, subject, page=Verdict.PERMANENT) for subject in ("Mill", "oakmill"))
+    good = failed_run(play, "good")
+    assert play.mill.retry_runs(subject="*MILL*", dry_run=True).counts == {"retried": 2}
+    with pytest.raises(NotConfirmed, match="about 2 now"):
+        play.mill.retry_runs(subject="*mill*", confirm=3)
+    done = play.mill.retry_runs(subject="*mill*", confirm=2, by="me")
+    assert (done.counts, done.left) == ({"retried": 2}, 0)
+    assert [play.mill.run(run).state for run in (first, second, good)] == ["in_progress", "in_progress", "completed"]
+    *each_one, order = play.mill.audit()
+    assert (order.id, order.verb, order.who, order.done) == (done.record, "run.retry_many", "me", {"retried": 2})
+    assert {entry.verb for entry in each_one} == {"run.retry"}
+    play.drain(items=ITEMS)
+    assert [play.mill.run(run).state for run in (first, second)] == ["completed"] * 2
+    assert play.mill.retry_runs(pipeline="site").counts == {}
+
+
+def test_a_run_that_its_subject_had_another_one_after_is_not_retried_with_others(opened: Open) -> None:
+    play = opened(SITE)
+    old, new = (failed_run(play, "s", page=Verdict.PERMANENT) for _ in range(2))
+    assert play.mill.retry_runs(error=play.mill.jobs(run=new, state="failed")[0].fingerprint).counts == {"retried": 1}
+    assert [play.mill.run(run).epoch for run in (old, new)] == [1, 2]
+    both = play.mill.retry_runs(ids=[old, new])
+    assert (both.total, both.left) == (0, 2)
+    assert "their subject's last" in str(both.refusal)
+
+
+def test_a_run_that_was_cancelled_is_retried_with_others_only_if_that_is_said(opened: Open) -> None:
+    play = opened(SITE)
+    run = play.mill.start("site", "s").id
+    play.turn(play.player(), ITEMS, {})
+    player = play.player()
+    player.end(player.take_one(), Verdict.PERMANENT, reason="no")
+    play.mill.cancel_run(run)
+    play.drain()
+    assert play.mill.run(run).state == "cancelled"
+    assert play.mill.retry_runs(pipeline="site").counts == {}
+    assert play.mill.retry_runs(state="cancelled").counts == {"retried": 1}
+
+
+def begun(play: Play) -> tuple[int, int, bulk.Portion]:
+    """An action on all runs that is recorded, where it has come to, and what its first step is for."""
+    number = play.ledger.do(bulk.begin, "run.retry_many", Choice(pipeline="site"), by="me")
+    order = carry_out(play.ledger, number, until=0.0)
+    assert order.reached is not None
+    with play.ledger.reading() as tx:
+        return number, order.reached, bulk.portion(tx, order)
+
+
+def test_runs_are_retried_by_a_worker_if_the_process_that_began_it_dies(opened: Open) -> None:
+    play = opened(SITE)
+    runs = [failed_run(play, subject, page=Verdict.PERMANENT) for subject in ("s", "t", "u")]
+    number, reached, chosen = begun(play)
+    play.ledger.do(bulk.step, number, reached, chosen)
+    assert [play.mill.run(run).terminal for run in runs] == [False, True, True]
+    play.clock.advance(6)
+    Housekeeping(play.ledger).tick(0.0, play.player().id, set, ())
+    assert [play.mill.run(run).state for run in runs] == ["in_progress"] * 3
+    [entry] = play.mill.audit(verb="run.retry_many")
+    assert (entry.open, entry.done) == (False, {"retried": 3})
+    play.drain(items=ITEMS)
+    assert [play.mill.run(run).state for run in runs] == ["completed"] * 3
+
+
+def test_a_run_that_goes_on_before_its_turn_is_left_and_the_others_are_retried(opened: Open) -> None:
+    play = opened(SITE)
+    first, second = (failed_run(play, subject, page=Verdict.PERMANENT) for subject in ("s", "t"))
+    number, reached, chosen = begun(play)
+    play.mill.retry_run(first)
+    with pytest.raises(Refused, match="not over any more"):
+        play.ledger.do(bulk.step, number, reached, chosen)
+    assert carry_out(play.ledger, number).done["retried"] == 1
+    assert [play.mill.run(run).epoch for run in (first, second)] == [2, 2]

@@ -9,6 +9,7 @@ import pytest
 from gristmill import Mill, Pipeline
 from gristmill.clock import FrozenClock, micros, to_datetime
 from gristmill.errors import NotFound
+from gristmill.ledger import remove
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.exchange import Batch
 from gristmill.ledger.finish import Outcome, Verdict, finish
@@ -86,6 +87,62 @@ def test_3000_failures_of_five_kinds_are_five_signatures(opened: Open) -> None:
     assert {(signature.first_seen, signature.last_seen) for signature in found} == {(first, last)}
 
 
+@pytest.mark.parametrize("which", [{}, {"every": True}, {"queue": "pages"}, {"stage": "page"}, {"queue": "default"}])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_page_after_page_is_the_whole_list(opened: Open, which: dict[str, Any], size: int) -> None:
+    """Of some kinds most attempts are of jobs that count for other filters, or that another error failed since."""
+    play = opened(site())
+    fail_pages(play, "a", 23, kinds=5)
+    play.mill.enqueue_many(solo, [{}] * 40)
+    play.mill.enqueue_many(stubborn, [{}] * 3)
+    player = play.player()
+    jobs = player.take(43, queues=["default"])
+    player.finish(*(failure(job, (n > 30) + 2 * (n > 36)) for n, job in enumerate(jobs[:40])))
+    player.finish(*(failure(job, 2, Verdict.ERROR) for job in jobs[40:]))
+    play.mill.ignore_error(play.mill.errors()[2].fingerprint, by="anna")
+    every, seen, after = play.mill.errors(**which), [], None
+    while page := play.mill.errors(**which, limit=size, after=after):
+        seen += page
+        after = page[-1].place
+    assert seen == every == sorted(every, key=lambda one: one.rank)
+    assert len(seen) == 5 - (which != {"every": True}) - (which == {"queue": "default"})
+
+
+def test_what_is_being_removed_keeps_no_error_from_its_page(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = opened(site())
+    run = fail_pages(play, "a", 9)
+    player = play.player()
+    player.finish(*(end(page) for page in player.take(queues=["pages"])))
+    play.drain(player)
+    play.mill.enqueue_many(solo, [{}] * 3)
+    one, *others = player.take(3)
+    player.finish(failure(one, 0), *(failure(job, 1) for job in others))
+    monkeypatch.setattr(remove, "BATCH", 0)  # nothing of it goes in the transaction that removes the run
+    play.ledger.do(remove.remove_run, run)
+    first = play.mill.errors(limit=1)
+    assert counts([*first, *play.mill.errors(limit=1, after=first[0].place)]) == [(2, 2, 0), (1, 1, 0)]
+
+
+def test_page_after_page_is_the_whole_list_while_a_run_is_being_removed(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its failures are still there, and count no more."""
+    play = opened(site())
+    run = fail_pages(play, "a", 8)
+    play.mill.enqueue_many(solo, [{}] * 6)
+    player = play.player()
+    jobs = player.take(queues=["default"])
+    player.finish(*(failure(job, kind) for job, kind in zip(jobs, (0, 1, 1, 2, 2, 2), strict=True)))
+    play.mill.cancel_run(run, by="anna")
+    monkeypatch.setattr(remove, "BATCH", 1)
+    play.ledger.do(remove.remove_run, run)
+    seen: list[Signature] = []
+    while page := play.mill.errors(limit=1, after=seen[-1].place if seen else None):
+        seen += page
+    assert seen == play.mill.errors()
+    assert [one.failed for one in seen] == [3, 2, 1]
+
+
 def test_a_successful_job_has_no_fingerprint_and_a_retried_one_only_in_its_attempts(play: Play) -> None:
     job = play.mill.enqueue(stubborn)
     player = play.player()
@@ -131,10 +188,24 @@ def test_errors_are_filtered(opened: Open) -> None:
     assert counts(mill.errors()) == [(5, 5, 1), (5, 5, 1), (1, 1, 0)]
     assert counts(mill.errors(limit=1)) == [(5, 5, 1)]
     assert counts(mill.errors(queue="pages")) == counts(mill.errors(stage="page")) == [(5, 5, 1), (5, 5, 1)]
+    assert counts(mill.errors(queue="default", limit=1)) == [(1, 1, 0)]  # though others fail more, elsewhere
     assert counts(mill.errors(pipeline="site", stage="total")) == []
     assert counts(mill.errors(queue="default")) == counts(mill.errors(since=to_datetime(play.clock.at))) == [(1, 1, 0)]
     with pytest.raises(NotFound, match="did you mean 'pages'"):
         mill.errors(queue="pagse")
+
+
+def test_errors_that_fail_much_elsewhere_do_not_come_before_those_that_fail_here(opened: Open) -> None:
+    play = opened(site())
+    fail_pages(play, "a", 9, kinds=2)  # five of the first, four of the second
+    play.mill.enqueue_many(solo, [{}] * 4)
+    player = play.player(queues=["default"])
+    jobs = player.take(queues=["default"])
+    player.finish(*(failure(job, kind) for job, kind in zip(jobs, (0, 1, 1, 1), strict=True)))
+    first, second = play.mill.errors(limit=2)
+    assert counts([first, second]) == [(7, 7, 1), (6, 6, 1)]
+    (found,) = play.mill.errors(queue="pages", limit=1)
+    assert (found.fingerprint, found.failed) == (second.fingerprint, 5)
 
 
 def test_the_example_is_one_that_meets_the_filter(opened: Open) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gristmill import Pipeline
-from gristmill.errors import Invalid, Refused
+from gristmill.errors import Invalid, NotConfirmed, Refused
 from gristmill.ledger.finish import Verdict
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
@@ -257,3 +257,51 @@ def test_bad_input_is_one_clear_line_and_nothing_half_done(opened: Open) -> None
         "gm_ringer",
         "gm_task",
     }  # names, made on first use; no work
+
+
+def test_many_subjects_are_started_in_batches_and_an_interrupted_one_goes_on(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gristmill.mill.scheduling._TOGETHER", 2)
+    monkeypatch.setattr("gristmill.mill.scheduling._PAGE", 2)
+    play = opened(site())
+    for n in range(5):
+        play.mill.set_subject("site", f"s{n}")
+    play.mill.start_subjects(pipeline="site", dry_run=True)
+    kept, done = play.mill.ledger.do, list[int]()
+
+    def dies(verb: Any, *args: Any, **options: Any) -> Any:
+        if done:
+            raise ConnectionError("the process ended here")
+        done.append(1)
+        return kept(verb, *args, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(play.mill.ledger, "do", dies)
+        with pytest.raises(ConnectionError):
+            play.mill.start_subjects(pipeline="site", confirm=5)
+    assert len(play.mill.runs()) == 2
+    with pytest.raises(NotConfirmed):
+        play.mill.start_subjects(pipeline="site", confirm=5)
+    assert play.mill.start_subjects(pipeline="site", confirm=3).counts == {"queued": 3}
+    again = play.mill.start_subjects(pipeline="site")
+    assert (again.counts, again.left, again.refusal) == ({}, 5, "they have a run under way")
+    assert sorted(run.subject for run in play.mill.runs()) == [f"s{n}" for n in range(5)]
+    with pytest.raises(Invalid, match="say which"):
+        play.mill.start_subjects()
+
+
+def test_who_is_overtaken_starts_no_second_run_and_says_so(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = opened(site())
+    for name in ("a", "b"):
+        play.mill.set_subject("site", name)
+    kept = play.mill._wanted
+
+    def meanwhile(found: Any, args: Any) -> Any:
+        play.mill.start("site", "a")
+        return kept(found, args)
+
+    monkeypatch.setattr(play.mill, "_wanted", meanwhile)
+    done = play.mill.start_subjects(pipeline="site", confirm=2)
+    assert (done.counts, done.left, done.refusal) == ({"queued": 1}, 1, "they have a run under way")
+    assert sorted(run.subject for run in play.mill.runs()) == ["a", "b"]

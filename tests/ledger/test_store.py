@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import socket
+import select
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from threading import Barrier, Event, Thread
 from typing import Any
 
 import pytest
-from sqlalchemy.engine import make_url
 
 from gristmill import Mill
 from gristmill.clock import FrozenClock
 from gristmill.errors import GristmillError, Unavailable
-from gristmill.ledger import names, start, workers
+from gristmill.ledger import commits, names, posting, start, workers
 from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.start import IfActive, NewJob
@@ -24,7 +22,7 @@ from tests.ledger import invariants
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, Player, plain, plan, solo, step
 from tests.ledger.together import together
-from tests.worker.cables import Cable
+from tests.worker.cables import Cable, cable
 
 _TOUCH = Sql("UPDATE gm_queue SET weight = weight + 1 WHERE name = :name")
 
@@ -70,36 +68,10 @@ def test_with_a_clock_of_the_tests_nothing_else_decides(play: Play) -> None:
 # ---- PostgreSQL: a COMMIT whose answer was lost
 
 
-class ForgetfulCable(Cable):
-    """Loses the answer for certain: the near end is closed before the COMMIT goes on its way."""
-
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                if self._lose_commit.is_set() and b"COMMIT" in data:
-                    self._lose_commit.clear()
-                    source.shutdown(socket.SHUT_RDWR)
-                    sink.sendall(data)
-                    break
-                sink.sendall(data)
-        for end in (source, sink):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-
 @pytest.fixture
 def wire(pg_url: str) -> Iterator[tuple[Cable, str]]:
-    url = make_url(pg_url)
-    made = ForgetfulCable(str(url.host), url.port or 5432)
-    yield made, url.set(host="127.0.0.1", port=made.port).render_as_string(hide_password=False)
-    made.cut()
-
-
-def the_server_is_done(play: Play) -> None:
-    """What the server still does for a client that is gone, it does in its own time."""
-    others = "datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'"
-    while play.value(f"SELECT count(*) FROM pg_stat_activity WHERE {others}"):
-        Event().wait(0.001)
+    with cable(pg_url) as line:
+        yield line
 
 
 @pytest.fixture
@@ -120,6 +92,48 @@ def test_a_commit_whose_answer_was_lost_is_looked_up_and_holds(wire: tuple[Cable
     assert len(far.mill.runs(subject="s")) == 1
 
 
+def test_a_job_whose_answer_was_lost_is_looked_up_and_is_there_once(pg_url: str) -> None:
+    with cable(pg_url) as (line, url), Mill.open(url, solo) as mill:
+        for n in range(8):  # the server knows the statement by its name after some
+            mill.enqueue(solo, args={"n": -1})
+            line.lose_next_commit(b"INSERT INTO gm_job")
+            job = mill.enqueue(solo, args={"n": n})
+            assert line.lost_it
+            assert (job.args, job.created, job.state, job.task) == ({"n": n}, True, "queued", "solo")
+        assert sorted((job.args or {})["n"] for job in mill.jobs(limit=100)) == [-1] * 8 + list(range(8))
+
+
+def test_a_job_that_did_not_reach_the_database_is_not_there_and_that_is_said(wire: tuple[Cable, str], far: Play) -> None:
+    far.mill.enqueue(solo)
+    before = invariants.snapshot(far.ledger)
+
+    def cut_on_the_way(tx: Tx, made: commits.Mark) -> None:
+        wire[0].cut()
+        wire[0].mend()
+        posting.post(tx, made, start.NewJob(1, 1, 0, 1, "{}"), "gristmill", "1")
+
+    with pytest.raises(Unavailable):
+        far.ledger.at_once(cut_on_the_way)
+    assert invariants.snapshot(far.ledger) == before
+
+
+def test_a_connection_that_the_server_has_ended_is_noticed_before_anything_is_sent(
+    far: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far.mill.enqueue(solo)
+    with far.ledger.reading() as tx:
+        link: Any = tx.connection.connection.driver_connection
+    other = Ledger(far.ledger.absolute_url)
+    other.glance(lambda tx: tx.value(Sql("SELECT pg_terminate_backend(:number, 10000)"), number=link.info.backend_pid))
+    other.close()
+    select.select([link.fileno()], [], [])  # it has come to that
+    monkeypatch.setattr(far.ledger, "insist", lambda *asked: pytest.fail("there was nothing to find out"))
+    with pytest.raises(Unavailable):
+        far.mill.enqueue(solo)
+    far.mill.enqueue(solo)
+    assert len(far.mill.jobs()) == 2
+
+
 def test_what_is_committed_is_acknowledged_though_the_database_is_away_right_after(
     wire: tuple[Cable, str], far: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +146,7 @@ def test_what_is_committed_is_acknowledged_though_the_database_is_away_right_aft
         far.mill.runs()
     wire[0].mend()
     far.ledger.engine.dispose()
-    assert far.mill.enqueue(solo).created
+    assert far.mill.enqueue(solo, unique="one").created
     wire[0].mend()
     far.ledger.engine.dispose()
 
@@ -160,7 +174,6 @@ def test_a_workers_batch_whose_answer_was_lost_can_be_sent_again(wire: tuple[Cab
     wire[0].lose_next_commit()
     with pytest.raises(Unavailable):
         far.ledger.do(exchange, player.id, batch)
-    the_server_is_done(far)
     assert (far.run(run).state, far.run(run).result("work")) == ("completed", "r")
     after = invariants.snapshot(far.ledger)
     assert player.report(batch) == [job.id]
@@ -176,7 +189,6 @@ def test_a_claim_whose_answer_was_lost_is_given_back(wire: tuple[Cable, str], fa
     wire[0].lose_next_commit()
     with pytest.raises(Unavailable):
         far.ledger.do(exchange, player.id, Batch(), [want], {0: 1})
-    the_server_is_done(far)
     assert far.mill.job(number).state == "in_progress"
     assert far.ledger.do(workers.release_strays_of, player.id, held=set()) == 1
     assert far.mill.job(number).state == "queued"

@@ -55,6 +55,25 @@ def test_a_subject_knows_its_runs_and_how_fresh_it_is(site: Play) -> None:
     assert found.last_run_at - found.last_good_at == timedelta(seconds=100)
 
 
+def test_a_subject_is_found_by_a_pattern_of_its_name_in_whatever_case(site: Play) -> None:
+    for name in ("Millbrook", "mill\\_1%", "Oakmill", "oak", "https://a.org/?id=1", "https://a.org/xid=1"):
+        site.mill.set_subject("site", name)
+    site.mill.set_subject("other", "Millbrook")
+    for pattern, found in (
+        ("mill*", ["Millbrook", "mill\\_1%", "Millbrook"]),
+        ("*MILL*", ["Millbrook", "mill\\_1%", "Oakmill", "Millbrook"]),
+        ("mill\\_?%", ["mill\\_1%"]),
+        ("oa?", ["oak"]),
+        ("%", []),
+        ("millbrook", []),  # without a pattern it is the whole name
+        ("Millbrook", ["Millbrook", "Millbrook"]),
+        ("https://a.org/?id=1", ["https://a.org/?id=1"]),  # a name that is there means itself
+        ("https://a.org/?ID=*", ["https://a.org/?id=1", "https://a.org/xid=1"]),
+    ):
+        assert names(site, name=pattern) == found, pattern
+    assert names(site, name="mill*", pipeline="other") == ["Millbrook"]
+
+
 def test_a_subject_that_never_had_a_run(site: Play) -> None:
     found = site.mill.set_subject("site", "new")
     assert (found.state, found.active_run, found.last_run, found.last_good_at, found.age) == (None, None, None, None, None)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from sqlalchemy.engine import make_url
 
 _PARSE = re.compile(rb"P.{4}(_pg3_\d+)\0([^\0]*)\0", re.DOTALL)  # psycopg gives a statement a name
+# What commits: also statements that are whole transactions, of who has one job to enqueue and of an idle worker's claim.
+_COMMITS = (b"COMMIT", b"WITH job AS (INSERT", b"WITH me AS MATERIALIZED")
 _BIND = re.compile(rb"B.{4}\0(_pg3_\d+)\0", re.DOTALL)  # and from then on says only that
 
 
@@ -21,9 +23,12 @@ class Transcript:
         self._names: dict[bytes, bytes] = {}
         self.said = b""
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes) -> bool:
+        """Says whether something is committed by that."""
         self._names.update(_PARSE.findall(data))
-        self.said = b"".join([self.said, data, *(self._names.get(name, b"") for name in _BIND.findall(data))])
+        now = b"".join([data, *(self._names.get(name, b"") for name in _BIND.findall(data))])
+        self.said += now
+        return any(word in now for word in _COMMITS)
 
     def forget(self) -> None:
         self.said = b""
@@ -102,8 +107,7 @@ class Cable:
                 self._flows.wait()
                 if b"LISTEN " in data:
                     self._listening.add(sink)
-                transcript.add(data)
-                if b"COMMIT" not in data:
+                if not transcript.add(data):
                     sink.sendall(data)
                 elif self._loses(transcript.said):
                     self._losing.add(sink)

@@ -21,6 +21,7 @@ import pytest
 from gristmill import Mill
 from gristmill.model import Job, Run
 from gristmill.worker import Worker
+from tests import forking
 from tests.servers import ROOT
 
 T = TypeVar("T")
@@ -98,17 +99,26 @@ def working(mill: Mill, **settings: Any) -> Iterator[Worker]:
 class WorkerProcess:
     """A worker in a process of its own, so that it can be killed."""
 
-    def __init__(self, url: str, apps: tuple[str, ...], log: Path, python_path: Path | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        apps: tuple[str, ...],
+        log: Path,
+        python_path: Path | None = None,
+        fresh: bool = False,
+        **options: Any,
+    ) -> None:
         self.log = log
         order = json.dumps({"url": url, "apps": apps, **options})
         with log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.worker.program", order],
+            self.process = forking.start(
+                "tests.worker.program",
+                order,
                 cwd=ROOT,
                 env=None if python_path is None else {**os.environ, "PYTHONPATH": str(python_path)},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
+                stdout=output.fileno(),
                 stderr=subprocess.STDOUT,
+                fresh=fresh,
             )
         self.pid = self.process.pid
 
@@ -132,7 +142,7 @@ class WorkerProcess:
 
 @contextlib.contextmanager
 def worker_process(url: str, *apps: str, log: Path, **options: Any) -> Iterator[WorkerProcess]:
-    """`options`: `until`, `queues`, and settings of the worker; `python_path`: another checkout of Gristmill."""
+    """`options`: `until`, `queues`, settings of the worker; `python_path`: another checkout; `fresh`: not forked."""
     worker = WorkerProcess(url, apps, log, **options)
     try:
         yield worker

@@ -18,7 +18,7 @@ WINDOW = 3.0
 
 
 def test_an_idle_worker_costs_next_to_nothing(mill: Mill, database_url: str, tmp_path: Path) -> None:
-    with worker_process(database_url, "everyday", log=tmp_path / "log", slots=2) as worker:
+    with worker_process(database_url, "everyday", log=tmp_path / "log", slots=2, fresh=True) as worker:
         jobs = [mill.enqueue(task, args={"a": 1}).id for task in (everyday.add, everyday.add_async)]
         all_end(mill, *jobs)
         pids = [worker.pid, *(child.pid for child in worker.children)]
@@ -32,7 +32,7 @@ def test_an_idle_worker_costs_next_to_nothing(mill: Mill, database_url: str, tmp
 def test_a_fan_out_does_not_grow_with_its_items(lite_flows: Mill, sqlite_url: str, folder: Path, tmp_path: Path) -> None:
     items = 20_000 // slowness()
     run = lite_flows.start("wide", "books", args={"items": items, "folder": folder})
-    with worker_process(sqlite_url, "flows", log=tmp_path / "log", slots=2) as worker:
+    with worker_process(sqlite_url, "flows", log=tmp_path / "log", slots=2, fresh=True) as worker:
         producer = int(eventually(lambda: lines(folder / "producer"))[0])
         eventually(lambda: lite_flows.run(run.id).stage("leaf").total >= 1000)
         at_first = {pid: rss_mib(pid) for pid in (worker.pid, producer)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, cast
@@ -12,10 +13,10 @@ import pytest
 
 from gristmill import Mill, task
 from gristmill.execution.child import Child as ChildProcess
-from gristmill.execution.child import _run_async
 from gristmill.execution.children import Child
 from gristmill.execution.context import Common, Context
 from gristmill.execution.crew import Crew
+from gristmill.execution.loop import Loop
 from tests.apps import everyday
 from tests.apps.typed import Page
 from tests.worker.helpers import PATIENCE, all_end, drain, eventually, lines, working
@@ -161,41 +162,77 @@ def test_a_cancellation_that_comes_too_late_does_not_stop_the_next_attempt(
 class AskedJustAfterItLooked(Context):
     """Whoever asks it to stop does so right after it has looked for the first time whether it shall."""
 
+    desk: Desk
     looked = False
 
     @property
     def _asked(self) -> bool:  # type: ignore[override]
         looked, self.looked = self.looked, True
-        if not looked and self._cancel is not None:
-            self._cancel()
+        if not looked:
+            self.desk.loop.interrupt(self)
         return looked
 
 
 class Desk:
-    """As much of a child as one async job needs."""
+    """As much of a child as async jobs need, one at a time."""
 
-    def __init__(self, fn: Any) -> None:
+    def __init__(self, fn: Any, loop: asyncio.AbstractEventLoop, jobs: int = 1, kind: type[Context] = Context) -> None:
         self.task = task(fn)
+        self.at_once = 1
+        self.inbox = deque((Common(), [0, number, 1, None, None]) for number in range(jobs))
+        self.done: list[Any] = []
+        self.told: list[list[Any]] = []
+        self.on: Context | None = None
+        self.kind = kind
+        self.loop = Loop(cast(ChildProcess, self), loop)
 
     def context(self, given: Any, started: float) -> Context:
-        return AskedJustAfterItLooked(started=started)
+        self.on = self.kind(given[1], started=started)
+        self.on.__dict__["desk"] = self
+        return self.on
 
     def call(self, given: Any) -> tuple[Any, dict[str, Any]]:
         return self.task, {}
 
+    def is_on(self, ctx: Context) -> bool:
+        return ctx is self.on
+
+    def forget(self, job: int) -> None:
+        self.on = None
+
     def emitter(self, ctx: Context) -> None: ...
-    def forget(self, job: int) -> None: ...
+
+    def report(self) -> None:
+        if self.done:
+            self.told.append(self.done)
+            self.done = []
+
+
+def worked(fn: Any, jobs: int = 1, kind: type[Context] = Context) -> list[list[Any]]:
+    """What a loop told of these jobs, each time."""
+    with asyncio.Runner() as runner:
+        desk = Desk(fn, runner.get_loop(), jobs, kind)
+        desk.loop.arrived(True)
+        desk.loop.arrived(False)
+        runner.run(desk.loop.work())
+    return desk.told
 
 
 async def rest(ctx: Context) -> None:
     await asyncio.sleep(PATIENCE)
 
 
-def test_an_async_job_is_told_to_stop_however_early_that_comes() -> None:
-    async def run() -> Any:
-        return await _run_async(cast(ChildProcess, Desk(rest)), (Common(), []), asyncio.get_running_loop())
+async def nothing(ctx: Context) -> None: ...
 
+
+def test_an_async_job_is_told_to_stop_however_early_that_comes() -> None:
     began = time.monotonic()
-    report, _ = asyncio.run(run())
+    (((report, _),),) = worked(rest, kind=AskedJustAfterItLooked)
     assert report.verdict == "cancelled"
     assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_async_jobs_that_are_over_at_once_are_not_told_one_by_one() -> None:
+    told = worked(nothing, jobs=1000)
+    assert [job for batch in told for job, *_ in batch] == list(range(1000))
+    assert len(told) < 500

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gristmill import Mill
-from gristmill.errors import Invalid
+from gristmill.errors import Invalid, NotConfirmed
 from tests.worker.helpers import drain
 from tests.worker.program import open_mill
 
@@ -81,7 +81,11 @@ def test_forgetting_does_all_of_it_afresh(mill: Mill, folder: Path) -> None:
     with pytest.raises(Invalid, match="no stage 'reed'"):
         mill.forget("site", "s", "reed")
     assert mill.forget("site", "nobody") == 0
-    assert mill.forget("site", "s", "read") == 3
+    assert mill.forget("site", "s", "read", dry_run=True) == 3
+    with pytest.raises(NotConfirmed, match="about 3 now, and 2 was confirmed"):
+        mill.forget("site", "s", "read", confirm=2)
+    assert mill.audit(verb="forget", target="site s") == []
+    assert mill.forget("site", "s", "read", confirm=3) == 3
     assert daily(mill, folder) == (3, 0, 0)
 
 

@@ -10,7 +10,7 @@ import click
 
 from gristmill.cli import show
 from gristmill.cli.app import as_json, dry_run_option
-from gristmill.cli.values import JOB_STATE, RUN_STATE, duration, number
+from gristmill.cli.values import JOB_STATE, RUN_STATE, duration, number, since
 
 if TYPE_CHECKING:
     from gristmill.model import Bulk
@@ -20,7 +20,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 REASON = click.option("--reason", metavar="TEXT", help="Why, for the record.")
 YES = click.option("--yes", is_flag=True, help="Do it without being asked.")
 _OLDER = click.option("--older", type=duration, metavar="AGE", help="Created 30m, 2h, 1d ago, or earlier.")
-_SUBJECT = click.option("--subject", metavar="NAME")
+SINCE = click.option("--since", type=since, metavar="AGE", help="Only those created within 30m, 2h, 1d.")
+_SUBJECT = click.option("--subject", metavar="NAME", help="Of this subject, or of all that are named like 'mill*'.")
 
 _JOB_FILTERS = (
     click.option(
@@ -40,8 +41,11 @@ _RUN_FILTERS = (
     click.option("--state", type=RUN_STATE, multiple=True, metavar="STATE", help="failed, … Repeat it for any of them."),
     click.option("--pipeline", metavar="NAME"),
     _SUBJECT,
+    click.option("--stage", metavar="NAME", help="At this stage, or some of it failed."),
+    click.option("--error", metavar="FINGERPRINT", help="Some of it is failed by this error."),
 )
-_HOW = (dry_run_option, YES, as_json)
+_WORKER = click.option("--worker", type=number(), metavar="WORKER", help="Held by this worker.")
+_WHEN_AND_HOW = (SINCE, _OLDER, dry_run_option, YES, as_json)
 
 
 def _with(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
@@ -53,9 +57,12 @@ def _with(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
     return decorate
 
 
-job_options, run_options = _with(_JOB_FILTERS), _with(_RUN_FILTERS)  # for lists
-job_filters = _with((click.argument("jobs", metavar="[JOB]...", nargs=-1, type=number()), *_JOB_FILTERS, _OLDER, *_HOW))
-run_filters = _with((click.argument("runs", metavar="[RUN]...", nargs=-1, type=number()), *_RUN_FILTERS, _OLDER, *_HOW))
+JOBS = click.argument("jobs", metavar="[JOB]...", nargs=-1, type=number())
+RUNS = click.argument("runs", metavar="[RUN]...", nargs=-1, type=number())
+job_options, run_options = _with((*_JOB_FILTERS, _WORKER)), _with(_RUN_FILTERS)  # for lists
+job_filters = _with((JOBS, *_JOB_FILTERS, *_WHEN_AND_HOW))
+run_filters = _with((RUNS, *_RUN_FILTERS, *_WHEN_AND_HOW))
+runs_at_all = _with((RUNS, *_RUN_FILTERS[:3], SINCE))  # by what is no condition on their items
 
 
 def which(what: str, ids: Sequence[int], filters: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,6 +102,7 @@ def perform(
 _PHRASES = {  # what a count is about, and what became of it
     "told to stop": ("job", "told to stop"),
     "stopped": ("run", "stopped"),
+    "retried": ("run", "retried"),
     "runs": ("run", "deleted"),
     "jobs": ("item", "deleted with that, and any parts"),  # parts are in no counter
 }

@@ -68,7 +68,8 @@ class Dashboard:
         app = ["-A", self._place.app] if self._place.app else []
         opened = self._listening.fileno()
         return subprocess.Popen(
-            [sys.executable, "-m", "gristmill", *app, "serve", "--beside", str(opened)],
+            # -P: as the command itself, it has its modules from where they are installed, not a `click.py` that is here.
+            [sys.executable, "-P", "-m", "gristmill", *app, "serve", "--beside", str(opened)],
             env=os.environ | self._environment(),
             pass_fds=[opened],
             stdin=subprocess.PIPE,  # at its end, this process is gone

@@ -10,7 +10,7 @@ import click
 
 from gristmill.cli import bulk, show
 from gristmill.cli.app import HOW_TO_NAME_AN_APP, Group, Place, as_json, dry_run_option, pass_place
-from gristmill.cli.runs import LIMIT, NAMED, SINCE, print_list
+from gristmill.cli.runs import LIMIT, NAMED, print_list
 from gristmill.cli.show import Column
 from gristmill.cli.values import job_arguments, number
 
@@ -26,7 +26,7 @@ def job() -> None:
 
 @job.command("list")
 @bulk.job_options
-@SINCE
+@bulk.SINCE
 @LIMIT
 @as_json
 @pass_place

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gristmill.cli import bulk, show, values
+from gristmill.cli import bulk, show
 from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.show import Column
 from gristmill.cli.values import number
@@ -16,12 +16,11 @@ from gristmill.progress import progress, waiting_for, worked_since
 
 if TYPE_CHECKING:
     from gristmill.mill import Mill
-    from gristmill.model import Job, Recovery, Run, Stage
+    from gristmill.model import Job, Recovery, RetriedRun, Run, Stage
 
 T = TypeVar("T")
 NAMED = 20  # failed items that `run show` names
 LIMIT = click.option("--limit", type=number(1, 100_000), metavar="N", default=50, help="At most so many (default: 50).")
-SINCE = click.option("--since", type=values.since, metavar="AGE", help="Only those created within 30m, 2h, 1d.")
 
 
 @click.group(cls=Group)
@@ -31,7 +30,7 @@ def run() -> None:
 
 @run.command("list")
 @bulk.run_options
-@SINCE
+@bulk.SINCE
 @LIMIT
 @as_json
 @pass_place
@@ -128,32 +127,52 @@ def delete(place: Place, /, runs: tuple[int, ...], dry_run: bool, yes: bool, jso
 
 
 @run.command(short_help="Run part of a run again: what failed, or what is chosen.")
-@click.argument("run", type=number())
-@click.option("--failed", is_flag=True, help="Only what failed (the default, if nothing else is chosen).")
+@click.option("--failed", is_flag=True, help="Only what failed: the default, without other options.")
 @click.option("--stage", metavar="STAGE", help="Only items of this stage.")
 @click.option("--error", metavar="FINGERPRINT", help="Only what failed with this error.")
 @click.option("--key", metavar="GLOB", help="Only items with a key like this: '2024-*'.")
 @click.option("--version", metavar="V", help="Only what was done with this version of its function.")
+@bulk.runs_at_all
 @dry_run_option
+@bulk.YES
 @as_json
 @pass_place
 def retry(
     place: Place,
-    run: int,
+    /,
+    runs: tuple[int, ...],
     failed: bool,
     stage: str | None,
     error: str | None,
     key: str | None,
     version: str | None,
     dry_run: bool,
+    yes: bool,
     json_wanted: bool,
+    **filters: Any,
 ) -> None:
-    """Queue items of a RUN again, ended or not. Then what depends on them runs again, and nothing else.
+    """Queue items of a RUN again, ended or not; what depends on them follows.
 
-    Without options: the items that failed. With --stage, --key or --version all that match, also those that were done.
+    Without options: those that failed. --stage, --key, --version: all that match. Of
+    several RUNs, or by --state and the like: what failed in each that has ended.
     """
+    items: dict[str, Any] = {"failed": failed, "stage": stage, "error": error, "key": key, "version": version}
+    if len(runs) != 1 or any(filters.values()):
+        return _retry_many(place, bulk.which("run", runs, filters), items, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
     with place.open() as mill:
-        done = mill.retry_run(run, failed=failed, stage=stage, error=error, key=key, version=version, dry_run=dry_run)
+        done = mill.retry_run(runs[0], **items, dry_run=dry_run)
+    return _say_retried(runs[0], done, dry_run, json_wanted)
+
+
+def _retry_many(place: Place, chosen: Mapping[str, Any], items: Mapping[str, Any], **how: bool) -> None:
+    for name, value in items.items():
+        if value and name != "failed":
+            raise click.UsageError(f"--{name} is about the items of one RUN; of many, what failed is run again")
+    with place.open() as mill:
+        bulk.perform(mill.retry_runs, chosen, **how)
+
+
+def _say_retried(run: int, done: RetriedRun, dry_run: bool, json_wanted: bool) -> None:
     if json_wanted:
         return show.document(
             {"run": run, "epoch": done.epoch, "queued": done.queued, "items": done.items, "after": done.after}

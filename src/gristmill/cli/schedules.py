@@ -43,7 +43,7 @@ def _row(entry: ScheduleEntry) -> list[str]:
     last = f"{show.age(entry.last_started_at)} ({_started(entry.last_job, entry.last_run)})" if entry.last_at else "never"
     return [
         entry.name,
-        entry.state,
+        "late" if entry.late else entry.state,
         _starts(entry.spec),
         entry.when,
         _next(entry.next_at),

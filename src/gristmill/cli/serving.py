@@ -30,6 +30,8 @@ def serve(place: Place, host: str, port: int, hosts: tuple[str, ...], read_only:
     if beside is not None:
         dashboard.end_with_parent()
     app = place.registry_if_any()
+    if read_only:
+        place.refuse_new_file()
     with place.open(*([app] if app.tasks else [])) as mill:
         listening = None if beside is None else socket.socket(fileno=beside)
         run(mill, host, port, hosts=hosts, read_only=read_only, where=place.shown(), listening=listening)

@@ -29,6 +29,7 @@ def subject() -> None:
 
 @subject.command("list")
 @click.option("--pipeline", metavar="NAME")
+@click.option("--name", metavar="NAME", help="Of this name, or named like 'mill*'.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="With this label; KEY: with any value.")
 @click.option("--stale-for", type=duration, metavar="AGE", help="Without a good run for 30m, 2h, 1d, or ever.")
 @click.option("--state", type=RUN_STATE, metavar="STATE", help="Of the active run, or of the last that ended.")
@@ -39,6 +40,7 @@ def subject() -> None:
 def list_(
     place: Place,
     pipeline: str | None,
+    name: str | None,
     labels: tuple[str, ...],
     stale_for: float | None,
     state: str | None,
@@ -48,11 +50,13 @@ def list_(
 ) -> None:
     """List subjects, in the order in which they came."""
     with place.open() as mill:
-        found = mill.subjects(pipeline=pipeline, label=labels, stale_for=stale_for, state=state, limit=limit, after=after)
+        found = mill.subjects(
+            pipeline=pipeline, name=name, label=labels, stale_for=stale_for, state=state, limit=limit, after=after
+        )
     if json_wanted:
         return show.document([_document(one) for one in found])
     if not found:
-        some = pipeline or labels or stale_for is not None or state or after
+        some = pipeline or name or labels or stale_for is not None or state or after
         return show.note("no subjects match" if some else "there are no subjects yet; the first run makes one")
     print_subjects(found)
     if len(found) == limit:

@@ -102,7 +102,7 @@ def print_workers(workers: Sequence[Worker], indent: str = "") -> None:
 def _row(worker: Worker) -> list[str]:
     return [
         str(worker.id),
-        worker.state,
+        "late" if worker.late else worker.state,
         worker.host,
         str(worker.pid),
         ", ".join(worker.queues) or "all",

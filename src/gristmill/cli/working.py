@@ -144,11 +144,15 @@ def _end_of(run: Run) -> int:
     return AFTER_WAIT.get(run.state, FAILED)
 
 
+_ENDS: dict[Until, str] = {
+    "idle": "ends when nothing is ready; what waits for its time, such as a retry, is left (--drain waits for it)",
+    "drained": "ends when there is nothing left to do",
+}
+
+
 def _run(worker: Worker, place: Place, what: str, until: Until = None) -> None:
     """One line says what runs and how to stop it."""
-    stop = (
-        "ends when there is nothing left to do" if until else "ends with the run" if worker.only_run else "Ctrl-C stops it"
-    )
+    stop = _ENDS.get(until, "ends with the run" if worker.only_run else "Ctrl-C stops it")
     slots = ", ".join([show.plural(worker.settings.slots, "slot"), *worker.settings.own_slots])
     has = f" with {', '.join(worker.settings.labels)}" if worker.settings.labels else ""
     log.info("%s%s, %s, on %s; %s", what, has, slots, place.shown(), stop)

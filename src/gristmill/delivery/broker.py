@@ -70,6 +70,12 @@ class BrokerDelivery:
     def before_commit(self, tx: Tx, queues: Iterable[int]) -> None:
         """Only what is committed is published."""
 
+    def notice(self, queue: int) -> None:
+        """A broker is told after the commit."""
+
+    def ahead(self, queue: int) -> bool:
+        return False
+
     def after_commit(self, queues: Iterable[int]) -> None:
         queues = set(queues)
         wanted = [queue for queue in queues if queue > ALL]

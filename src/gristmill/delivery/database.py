@@ -17,6 +17,7 @@ from gristmill.ledger.store import Ledger
 from gristmill.ledger.tx import Tx
 
 CHANNEL = "gristmill"
+_WHOLE = 65536  # bytes that a pipe holds
 _ATOMIC = 4000  # bytes that a pipe takes whole, and that a notification holds
 
 
@@ -43,6 +44,13 @@ class PipeDelivery:
         with contextlib.suppress(OSError):  # it is committed: nothing that happens here may look like a failure
             for path in list(os.scandir(self._folder)):
                 _ring(path.path, message)
+
+    def notice(self, queue: int) -> None:
+        """SQLite has none."""
+
+    def ahead(self, queue: int) -> bool:
+        self.after_commit((queue,))
+        return True
 
     def bell(self, seat: Seat = ANYWHERE) -> Bell:
         return _PipeBell(self._folder)
@@ -79,8 +87,10 @@ class _PipeBell(Doorbell):
     def heard(self) -> Heard:
         rung = b""
         with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._pipe, 65536):
+            while data := os.read(self._pipe, _WHOLE):
                 rung += data
+                if len(data) < _WHOLE:  # to be told that there is no more costs as much as to read it
+                    break
         return Heard(frozenset(map(int, rung.split())))
 
     def close(self) -> None:
@@ -103,6 +113,12 @@ class NotifyDelivery:
 
     def after_commit(self, queues: Iterable[int]) -> None:
         """Rung with the commit."""
+
+    def notice(self, queue: int) -> tuple[str, str]:
+        return CHANNEL, f"{queue:d}"
+
+    def ahead(self, queue: int) -> bool:
+        return False  # there is no turn that who hears it would wait for
 
     def bell(self, seat: Seat = ANYWHERE) -> Bell:
         return _NotifyBell(self._ledger)

@@ -64,6 +64,7 @@ class RedisServer:
             raise Invalid(f"the Redis URL {self.shown!r} is malformed; {_WRITE}") from None
         self._rests_until = 0.0
         self._said = False
+        self._saying = threading.Lock()
 
     def connect(self, patience: float | None, **how: Any) -> Any:
         """A client of its own; `patience`: seconds for an answer, None: as long as it takes."""
@@ -84,14 +85,21 @@ class RedisServer:
 
     def failed(self, error: Exception) -> None:
         self._rests_until = time.monotonic() + _REST
-        if not self._said:
+        self.say(error)
+
+    def say(self, error: Exception) -> None:
+        """That it is away, once: who rings and who listens find out at the same time."""
+        with self._saying:
+            said, self._said = self._said, True
+        if not said:
             log.warning("Redis %s cannot be used: %s; workers find their jobs by polling meanwhile", self.shown, error)
-        self._said = True
 
     def answered(self) -> None:
-        if self._said:
+        self._rests_until = 0.0
+        with self._saying:
+            said, self._said = self._said, False
+        if said:
             log.info("Redis %s is back", self.shown)
-        self._rests_until, self._said = 0.0, False
 
     def close(self) -> None:
         with contextlib.suppress(*self.errors):
@@ -160,6 +168,12 @@ class RedisDelivery:
     def before_commit(self, tx: Tx, queues: Iterable[int]) -> None:
         """Nobody should hear of it before it is committed."""
 
+    def notice(self, queue: int) -> None:
+        """Redis is told after the commit."""
+
+    def ahead(self, queue: int) -> bool:
+        return False
+
     def after_commit(self, queues: Iterable[int]) -> None:
         if self.server.rests:
             return
@@ -208,10 +222,12 @@ class _RedisBell(Doorbell):
             client = self._server.connect(None)
             try:
                 for _ in self._listen(client):
+                    if failures:
+                        self._server.answered()
                     failures = 0
             except self._server.errors as error:
                 if failures == 0 and not self._closed.is_set():
-                    log.warning("Redis %s cannot be heard: %s; polling meanwhile", self._server.shown, error)
+                    self._server.say(error)
                 self._closed.wait(_BACKOFF[min(failures, len(_BACKOFF) - 1)])
                 failures += 1
             finally:

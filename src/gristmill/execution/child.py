@@ -25,12 +25,12 @@ from time import monotonic, sleep  # by name: a job that puts others in their pl
 from typing import TYPE_CHECKING, Any
 
 from gristmill import traces
-from gristmill.execution.call import call, call_async
+from gristmill.execution.call import call
 from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
-from gristmill.execution.frames import Unpacker, pack
-from gristmill.execution.home import LOG_LIMIT, Home
-from gristmill.execution.joblog import JobLog, keep_lines, log_as_json
+from gristmill.execution.frames import AT_ONCE, FLUSH_AT, FLUSH_EVERY, Unpacker, pack
+from gristmill.execution.home import Home
+from gristmill.execution.joblog import JobLog, log_as_json
 from gristmill.execution.load import load_for_child
 from gristmill.execution.parts import stage_row
 from gristmill.execution.run import Ended, Plain, cancelled, clean, failed, succeeded
@@ -39,14 +39,12 @@ from gristmill.pipeline import Task
 from gristmill.registry import Registry
 
 if TYPE_CHECKING:
-    import asyncio
-
     from gristmill.errors import LockLost
     from gristmill.execution.locking import Locks
+    from gristmill.execution.loop import Loop
     from gristmill.ledger.store import Ledger
 
-_FLUSH_EVERY = 0.005  # seconds that a finished job may wait for company before it is reported
-_FLUSH_AT = 200
+_MANY_OBJECTS = 50_000  # a thousand jobs at once are that many, and none is garbage: Python would look through all of them
 _PATIENCE = 5.0  # seconds for the supervisor to let this process go; without jobs, it may go anyway
 LEASE_OVER = 75  # the exit code of a child whose supervisor let its lease run out
 LOCK_LOST = 76  # and of one that ended a job which relied on a lock that it had lost
@@ -66,12 +64,15 @@ class Child:
         self.delivery: tuple[str, str | None] = tuple(setup["delivery"])
         self.worker: int = setup["worker"]
         self.memory_mib: int = setup["memory_mib"]
+        self.at_once: int = setup["at_once"]  # coroutines
         self.inbox: deque[Given] = deque()
         self.arrived: queue.SimpleQueue[bool] = queue.SimpleQueue()  # False: no more will come
+        self.loop: Loop | None = None  # where async functions run
         self.runs: dict[int, list[Any]] = {}
         self.stages: dict[int, list[Any]] = {}
         self.contexts: dict[int, Context] = {}
         self.emitters: dict[int, Emitter] = {}
+        self.tellers: set[int] = set()  # jobs that have said how far they are
         self.cancelled: set[tuple[int, int]] = set()  # jobs and attempts: it may come too late, for one that has ended
         self.home = Home()
         self.done: list[Plain | Ended] = []
@@ -98,6 +99,12 @@ class Child:
             reports = [tuple(report._replace(ran=int((at - started) * 1e6) + 1)) for report, started in others]
             self.send("done", rows, reports, at - min(d[-1] for d in done))
             del self.done[: len(done)]
+
+    def tell_arrived(self, more: bool) -> None:
+        if self.loop is None:
+            self.arrived.put(more)
+        else:
+            self.loop.arrived(more)
 
     def ledger(self) -> Ledger:
         """Opened only when a job's code asks."""
@@ -155,11 +162,12 @@ class Child:
         return self.stages.get(stage) if stage is not None else stage_row(self.registry.tasks.get(task))
 
     def report_progress(self, job: int, attempt: int, state: dict[str, Any]) -> None:
+        self.tellers.add(job)
         self.send("progress", job, attempt, state)
 
     def telling(self) -> list[Context]:
-        """Running jobs that say how far they are."""
-        return [ctx for ctx in list(self.contexts.values()) if ctx._told is not None]
+        """Running jobs that say how far they are. (Not all are asked: a thousand may run at once.)"""
+        return [ctx for job in list(self.tellers) if (ctx := self.contexts.get(job)) is not None]
 
     def emitter(self, ctx: Context) -> Emitter | None:
         """Where this job's items go; None: no `each` stage comes after it."""
@@ -179,6 +187,8 @@ class Child:
         ctx = self.contexts.pop(job)
         if self.emitters:
             self.emitters.pop(job, None)
+        if self.tellers:
+            self.tellers.discard(job)
         if self.cancelled:
             self.cancelled.discard((job, ctx.attempt))
 
@@ -206,7 +216,7 @@ def listen(child: Child, unpacker: Unpacker, early: list[list[Any]]) -> None:
             for ctx in child.telling():
                 ctx._tell()
             if readable:
-                data = child.link.recv(1 << 20)
+                data = child.link.recv(AT_ONCE)
                 if not data:
                     break
                 for message in unpacker.feed(data):
@@ -225,7 +235,7 @@ def _hear(child: Child, message: list[Any]) -> None:
                 for task, timeout, memory, run, stage, part_of in kinds
             ]
             child.inbox.extend([(common[row[0]], row) for row in rows])
-            child.arrived.put(True)
+            child.tell_arrived(True)
         case ["ack", job, refusal]:
             if emitter := child.emitters.get(job):
                 emitter.acknowledged(refusal)
@@ -237,12 +247,12 @@ def _hear(child: Child, message: list[Any]) -> None:
             ctx = child.contexts.get(job)
             if ctx is not None and ctx.attempt == attempt:
                 ctx._asked = True
-                if ctx._cancel is not None:
-                    ctx._cancel()
+                if child.loop is not None:
+                    child.loop.interrupt(ctx)
         case ["forget"]:
             child.runs, child.stages = {}, {}
         case ["stop"]:
-            child.arrived.put(False)
+            child.tell_arrived(False)
 
 
 def _drained(inbox: deque[Given]) -> list[Given]:
@@ -284,7 +294,7 @@ def work(child: Child) -> None:
                 return
             task = given[0].task
         child.done.append(_run(child, given))
-        if len(child.done) >= _FLUSH_AT or monotonic() - since > _FLUSH_EVERY:
+        if len(child.done) >= FLUSH_AT or monotonic() - since > FLUSH_EVERY:
             _tell(child)
             if what := child.home.changed():
                 _leave(child, task, what)
@@ -332,62 +342,16 @@ def _run(child: Child, given: Given) -> Plain | Ended:
 # ---- async functions, many at once
 
 
-async def work_async(child: Child) -> None:
+def work_async(child: Child, listener: threading.Thread) -> None:
+    """The listener starts when there is a loop that it can wake."""
     import asyncio  # not above: children for plain functions do not need it
 
-    loop = asyncio.get_running_loop()
-    running: set[asyncio.Task[None]] = set()
-    wake = asyncio.Event()
-    stopping = False
+    from gristmill.execution.loop import Loop
 
-    def pump() -> None:  # a thread, since what arrives is a thread's queue
-        nonlocal stopping
-        while child.arrived.get():
-            loop.call_soon_threadsafe(wake.set)
-        stopping = True
-        loop.call_soon_threadsafe(wake.set)
-
-    threading.Thread(target=pump, daemon=True).start()
-
-    async def one(given: Given) -> None:
-        child.done.append(await _run_async(child, given, loop))
-        if len(child.done) >= _FLUSH_AT or len(running) <= 1:
-            child.report()
-        elif len(child.done) == 1:
-            loop.call_later(_FLUSH_EVERY, child.report)
-
-    while not stopping or child.inbox:
-        await wake.wait()
-        wake.clear()
-        for given in _drained(child.inbox):
-            task = loop.create_task(one(given))
-            running.add(task)
-            task.add_done_callback(running.discard)
-    if running:
-        await asyncio.wait(running)
-    child.report()
-
-
-async def _run_async(child: Child, given: Given, loop: asyncio.AbstractEventLoop) -> Plain | Ended:
-    import asyncio
-
-    ctx = child.context(given, monotonic())
-    lines = keep_lines(ctx)
-    try:
-        this = asyncio.current_task()
-        assert this is not None
-        ctx._cancel = lambda: loop.call_soon_threadsafe(this.cancel)
-        if ctx._asked:  # only now: who asks later finds whom to tell
-            return cancelled(ctx)
-        task, arguments = child.call(given)
-        emitter = child.emitter(ctx)
-        return succeeded(ctx, *await call_async(task, ctx, arguments, emitter))
-    except asyncio.CancelledError as error:
-        return cancelled(ctx) if ctx._asked else failed(ctx, error, lambda: None)
-    except BaseException as error:
-        return failed(ctx, error, lambda: clean("\n".join(lines), LOG_LIMIT) or None, child.rest(ctx))
-    finally:
-        child.forget(ctx.job)
+    with asyncio.Runner() as runner:
+        child.loop = Loop(child, runner.get_loop())
+        listener.start()
+        runner.run(child.loop.work())
 
 
 # ---- starting
@@ -444,14 +408,14 @@ def main() -> None:
     gc.freeze()  # what is loaded by now stays: no need to look through it again and again
     tasks = child.registry.tasks
     child.send("hello", sorted(tasks), any(task.is_async for task in tasks.values()))
-    threading.Thread(target=listen, args=(child, unpacker, messages[1:]), daemon=True, name="gristmill-listener").start()
+    listener = threading.Thread(target=listen, args=(child, unpacker, messages[1:]), daemon=True, name="gristmill-listener")
     threading.Thread(target=watch_lease, args=(status,), daemon=True, name="gristmill-lease").start()
     if setup["async"]:
         logging.getLogger().addHandler(JobLog())
-        import asyncio
-
-        asyncio.run(work_async(child))
+        gc.set_threshold(_MANY_OBJECTS, *gc.get_threshold()[1:])
+        work_async(child, listener)
     else:
+        listener.start()
         work(child)
     traces.leave()
     sys.stdout.flush()

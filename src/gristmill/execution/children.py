@@ -11,16 +11,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import psutil
 
-from gristmill.execution.frames import Unpacker, pack
+from gristmill.execution.frames import AT_ONCE, Unpacker, pack
 from gristmill.execution.home import LOG_LIMIT
 from gristmill.execution.known import end_of
 from gristmill.execution.run import clean
 from gristmill.execution.status import Status, make_file
+from gristmill.execution.turnover import Turnover
 from gristmill.ledger.claim import Claimed
 from gristmill.ledger.finish import Outcome, Verdict
 from gristmill.machine import kernel_kills
@@ -50,6 +53,9 @@ class Child:
         self.bounded = False  # some job in its hands says how much memory it may use
         self.kills = kernel_kills()
         self.held: dict[int, Held] = {}  # in the order in which they were given
+        self.ahead: deque[int] = deque()  # of an event loop: those of them that wait until others have ended
+        self.turnover = Turnover()  # of an event loop
+        self.late_at = 0.0  # when one of its jobs may be over its time, at the earliest
         self.cancelling: dict[int, float] = {}  # job: when to kill, if it has not ended by then
         self.lock_waits: dict[int, LockWait] = {}  # of jobs that have waited for a lock
         self.queues: set[int] = set()  # of the jobs in its hands
@@ -119,7 +125,7 @@ class Child:
         """What the child said; at its end, `["gone"]`, and `["garbled"]` if someone else wrote to its socket."""
         while True:
             try:
-                data = self._link.recv(1 << 20)
+                data = self._link.recv(AT_ONCE)
             except BlockingIOError:
                 return
             except ConnectionResetError:
@@ -144,13 +150,47 @@ class Child:
 
     def current(self) -> tuple[int, float] | None:
         """The job that it is on, and since when; None: between jobs, or an event loop."""
+        if not self.held:
+            return None
         job, started = self.status.current()
         return (job, started) if job in self.held else None
 
     def at_work(self) -> list[int]:
         """What it has begun, and not ended: one job, or all that an event loop holds."""
         current = self.current()
-        return list(self.held) if self.is_async else [current[0]] if current else []
+        return list(self.held.keys() - set(self.ahead)) if self.is_async else [current[0]] if current else []
+
+    def line_up(self, jobs: Sequence[Claimed], at_once: int) -> None:
+        """An event loop is given these: those that are more than may run at once wait behind the others."""
+        free = max(0, at_once - len(self.held) + len(self.ahead))
+        self.ahead.extend(job.id for job in jobs[free:])
+
+    def waits_since(self) -> float:
+        """Since when those that wait have seen no other end: the first of them was given, or one has ended."""
+        held = self.held.get(self.ahead[0])
+        return max(held[2], self.turnover.ended_at) if held is not None else time.monotonic()
+
+    def begun(self) -> Iterator[float]:
+        """When those that an event loop has begun were, the first one first."""
+        return (held[2] for held in islice(self.held.values(), max(0, len(self.held) - len(self.ahead))))
+
+    def fetch_at(self, soon: float, now: float) -> float:
+        """When others should be fetched for the places of those that an event loop will then end soon."""
+        at = self.turnover.due_at(next(self.begun(), now), soon) if self.turnover.takes else now
+        return at if at > now else now + 3600.0
+
+    def went_on(self, ended: int, ran: int, now: float) -> None:
+        """So many of an event loop's jobs have ended, after so many microseconds in all: as many of those that waited have
+        begun."""
+        self.begin_next(ended, now)
+        self.turnover.ended(ended, ran / ended / 1e6, now)
+
+    def begin_next(self, number: int, now: float) -> None:
+        """So many of those that waited have begun: their time counts from now."""
+        for _ in range(min(number, len(self.ahead))):
+            job = self.ahead.popleft()
+            if held := self.held.get(job):
+                self.held[job] = (held[0], held[1], now)
 
     def mib(self) -> int:
         """The memory that its process uses."""

@@ -117,7 +117,7 @@ class Context:
     _asked = False  # someone wants this job to stop
     _noticed = False  # and its function has seen that
     _told: _Told | None = None
-    _cancel: Callable[[], object] | None = None  # an async job is told at once
+    _lines: tuple[str, ...] = ()  # what an async job has logged
     _kept: Kept | None = None
     _finished = False  # it has ended itself, in a transaction of its own; or
     _waits = False  # it has handed over parts

@@ -175,6 +175,9 @@ class Crew:
         kinds = {kind: n for n, kind in enumerate({job.kind for job in jobs})}
         rows = [(kinds[kind], id, attempt, key, args and Fragment(args)) for id, attempt, key, args, kind, _ in jobs]
         self.room.weigh(jobs)
+        if child.is_async:
+            child.line_up(jobs, self._settings.async_slots)
+            child.late_at = min(child.late_at, now + min(map(self._time_limit, kinds)))
         child.held.update({job.id: (job, claim, now) for job in jobs})
         child.queues.update(kind.queue_id for kind in kinds)
         child.unique = child.unique or any(kind.unique_scope is not None for kind in kinds)
@@ -245,6 +248,7 @@ class Crew:
                 self.progress[job, attempt] = orjson.dumps(state).decode()
             case ["lock", job, attempt, since, waited]:
                 child.hear_lock(job, attempt, since, waited)
+                child.late_at = 0.0
             case ["returned", jobs]:
                 self._hear_returned(child, jobs)
             case ["hello", tasks, has_async]:
@@ -275,6 +279,8 @@ class Crew:
             self._hear_others(child, [(job, attempt, "completed", result, ran) for job, attempt, result, ran in rows])
             return
         held = list(map(child.held.pop, jobs))
+        if child.is_async:
+            child.went_on(len(jobs), sum(map(itemgetter(3), rows)), time.monotonic())
         self.batch.completed.rows += map(tuple, rows)
         kinds = [job.kind for job, _, _ in held]
         self.batch.completed.origins += [kind.origin for kind in kinds]
@@ -294,6 +300,8 @@ class Crew:
             held = child.held.pop(report[0], None)
             if held is None:
                 continue
+            if child.is_async:
+                child.went_on(1, report[4], time.monotonic())
             if report[2] == WRITTEN:
                 self._timed_out.discard(report[0])
                 self.batch.written.append(report[0])
@@ -344,7 +352,10 @@ class Crew:
             if held := child.held.pop(job, None):
                 self.returned[held[0].kind.queue_id] += 1
                 self._end(held[1], end_of(held[0], Verdict.RELEASED))
-        child.recalled = child.recalled and bool(child.held)
+        if child.is_async:
+            child.begin_next(len(child.ahead), time.monotonic())  # what it did not give back
+            child.turnover.forget()
+        child.recalled = child.recalled and bool(child.held) and not child.is_async
 
     def _end(self, claim: int, outcome: Outcome) -> None:
         """The one place where a job leaves this crew's hands."""
@@ -392,9 +403,11 @@ class Crew:
         return max(0.0, min(due) - now)
 
     def _tick_sync(self, child: Child, now: float) -> float:
+        if not child.held:
+            return now + 3600.0
         current = child.current()
         if current is None:
-            return now + (0.05 if child.held and child.ready else 3600.0)
+            return now + (0.05 if child.ready else 3600.0)
         job, started = current
         held = child.held[job]
         if len(child.held) > 1 and not child.recalled:
@@ -416,12 +429,29 @@ class Crew:
         return deadline
 
     def _tick_async(self, child: Child, now: float) -> float:
-        due = now + 3600.0
         if not child.ready:
-            return due
-        if any(now >= self._deadline(child, held, held[2]) for held in child.held.values()):
+            return now + 3600.0
+        if now >= child.late_at:
+            child.late_at = self._stop_late(child, now)
+        if child.recalled:
+            return child.late_at
+        if not child.ahead:
+            return min(child.late_at, child.fetch_at(self.room.soon, now))
+        stuck_at = child.waits_since() + STUCK
+        if now >= stuck_at:  # others may have room for what waits there
+            child.recalled = True
+            child.send(["recall"])
+        return min(child.late_at, stuck_at)
+
+    def _stop_late(self, child: Child, now: float) -> float:
+        """Cancels an event loop's jobs that are over their time; says when the next one may be. (Not at every tick: there
+        may be thousands.)"""
+        due = now + 3600.0
+        running = child.held.keys() - set(child.ahead)
+        if any(now >= self._deadline(child, child.held[job], child.held[job][2]) for job in running):
             self.hear(child)  # it may just have begun to wait for a lock
-        for job, held in child.held.items():
+        for job in running & child.held.keys():
+            held = child.held[job]
             if job in self._timed_out:
                 continue
             deadline = self._deadline(child, held, held[2])
@@ -445,15 +475,15 @@ class Crew:
             self._doom(child, job, Verdict.TIMEOUT if timed_out else Verdict.CANCELLED, reason)
         return at
 
-    def _timeout(self, held: Held) -> float:
+    def _time_limit(self, kind: Kind) -> float:
         """Seconds; infinity: no limit."""
-        return self.known.tasks[held[0].task_id].spec["timeout"] or float("inf")
+        return self.known.tasks[kind.task_id].spec["timeout"] or float("inf")
 
     def _deadline(self, child: Child, held: Held, began: float) -> float:
-        return began + self._timeout(held) + child.waited(held[0].id)
+        return began + self._time_limit(held[0].kind) + child.waited(held[0].id)
 
     def _timeout_words(self, held: Held) -> str:
-        return f"it was stopped at its time limit of {self._timeout(held):g} s"
+        return f"it was stopped at its time limit of {self._time_limit(held[0].kind):g} s"
 
     def _check_memory(self, child: Child) -> None:
         limits = [self._settings.memory_mib] if self._settings.memory_mib else []
@@ -476,7 +506,7 @@ class Crew:
     def recall(self) -> None:
         """Asks for all jobs that were not started."""
         for child in self.children:
-            if child.held and not child.is_async:
+            if child.ahead if child.is_async else child.held:
                 child.recalled = True
                 child.send(["recall"])
 
@@ -506,6 +536,7 @@ class Crew:
         for held in child.held.values():
             self._end(held[1], fate(child, held, doomed, current, how, log))
         child.held = {}
+        child.ahead.clear()
         child.close()
 
     def kill_all(self) -> None:

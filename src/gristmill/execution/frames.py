@@ -12,6 +12,9 @@ from typing import Any
 
 import orjson
 
+FLUSH_EVERY = 0.005  # seconds that a finished job may wait for company before it is reported
+FLUSH_AT = 200
+AT_ONCE = 1 << 16  # bytes to read from a socket: room for more would be asked of the system, and given back, each time
 _LENGTH = struct.Struct(">I")
 _LONGEST = 512 << 20  # bytes: far more than the largest batch; a longer one is garbage
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
 from gristmill.execution.context import Context
 
-# Of an async job: itself, and the last lines that it logged.
-job_now: ContextVar[tuple[Context, deque[str]] | None] = ContextVar("job_now", default=None)
+job_now: ContextVar[Context | None] = ContextVar("job_now", default=None)  # the job that a task of the event loop is
+_MOST = 200  # lines that are kept
 
 
 class JobLog(logging.Handler):
@@ -20,14 +19,7 @@ class JobLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         now = job_now.get()
         if now is not None:
-            now[1].append(self.format(record))
-
-
-def keep_lines(ctx: Context) -> deque[str]:
-    """From here on, what this task of the event loop logs is this job's."""
-    lines: deque[str] = deque(maxlen=200)
-    job_now.set((ctx, lines))
-    return lines
+            now._lines = (*now._lines[1 - _MOST :], self.format(record))
 
 
 def log_as_json(descriptor: int, worker: int, contexts: Mapping[int, Context]) -> None:
@@ -37,7 +29,7 @@ def log_as_json(descriptor: int, worker: int, contexts: Mapping[int, Context]) -
     def about() -> dict[str, Any]:
         now = job_now.get()
         if now is not None:
-            return {"worker": worker, **about_job(now[0])}
+            return {"worker": worker, **about_job(now)}
         on = list(contexts.values())  # a plain child is on one job, whichever thread speaks
         return {"worker": worker, **(about_job(on[0]) if len(on) == 1 else {})}
 

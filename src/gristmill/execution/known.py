@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 
 from gristmill.execution.run import Report
-from gristmill.ledger import read
+from gristmill.ledger import infos
 from gristmill.ledger.applied import Guard
 from gristmill.ledger.claim import Claimed, Kind
 from gristmill.ledger.finish import Outcome, Verdict
-from gristmill.ledger.read import RunInfo, StageInfo, TaskInfo
+from gristmill.ledger.infos import RunInfo, StageInfo, TaskInfo
 from gristmill.ledger.store import Tx
 
 
@@ -47,12 +47,12 @@ class Knowledge:
         """Reads what is not known yet about jobs of these kinds."""
         tasks, runs, stages = self._lacks(kinds)
         if tasks:
-            self.tasks.update(read.task_infos(tx, tasks))
+            self.tasks.update(infos.tasks(tx, tasks))
             self.watched.update(task for task in tasks if "on_terminal" in self.tasks[task].spec)
         if stages:
-            self.stages.update(read.stage_infos(tx, stages))
+            self.stages.update(infos.stages(tx, stages))
         if runs:
-            self.runs.update(read.run_infos(tx, runs))
+            self.runs.update(infos.runs(tx, runs))
 
 
 def end_of(job: Claimed, verdict: Verdict, **details: Any) -> Outcome:

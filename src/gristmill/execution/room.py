@@ -100,6 +100,22 @@ class Room:
             return 1  # the first one makes the child
         return sum(min(self._settings.async_slots - len(child.held), self.jobs_left(child)) for child in free)
 
+    def async_ahead(self) -> int:
+        """How many more jobs event loops may hold that begin when others end; 0 while they have half of what they may."""
+        more, now = 0, time.monotonic()
+        for child in self.children:
+            if child.is_async and not (child.retiring or child.recalled or child.doomed or child.alone):
+                at_work = len(child.held) - len(child.ahead)
+                most = child.turnover.ahead(child.begun(), at_work, self._depth, self.soon, now)
+                more += most - len(child.ahead) if 2 * len(child.ahead) <= most else 0
+        return more
+
+    @property
+    def soon(self) -> float:
+        """Seconds in which a job of an event loop must be expected to end, for another to be there in its place: so few that
+        those do not go back because it takes a little longer."""
+        return min(self._depth, STUCK / 2)
+
     @property
     def starting(self) -> bool:
         return any(not child.ready for child in self.children)

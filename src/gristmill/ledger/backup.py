@@ -272,8 +272,8 @@ def _make_ready(copy: Path, by: str, file: Path) -> None:
     prepared = Ledger(f"sqlite:///{copy}")
     try:
         prepared.do(_forget_workers, by, file)
-        with prepared.engine.connect() as connection:
-            connection.exec_driver_sql("PRAGMA journal_mode = DELETE")
+        with prepared.alone() as connection:
+            connection.execute("PRAGMA journal_mode = DELETE")
     finally:
         prepared.close()
 

@@ -193,6 +193,16 @@ def _delete_runs(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
     return {"runs": len(jobs), JOBS_TOO: sum(jobs)}
 
 
+def _retry_runs(tx: Tx, ids: Sequence[int], order: Order) -> Mapping[str, int]:
+    """What failed of one: one that is refused spoils the transaction, so each has its own."""
+    (run,) = ids
+    row = flow.lock_runs(tx, [run]).get(run)
+    if row is None or not State(row.state).terminal:
+        raise Refused(f"run {run} is not over any more; it was left as it is")
+    again.retry(tx, again.choose(tx, run, Selection((int(State.FAILED),))), by=order.who)
+    return {"retried": 1}
+
+
 LEFT = "left"  # of those that were chosen, how many stay as they are
 JOBS_TOO = "jobs"  # that go with their runs
 
@@ -204,6 +214,12 @@ def _items(counts: Mapping[str, int]) -> int:
 
 _ENDED_JOB = "j.finished_at IS NOT NULL"
 _ENDED_RUN = f"r.finished_at IS NOT NULL AND NOT {remove.NEEDED_NOW}"
+# Not of a run that its subject had another one after: that has done its work again, or does so now.
+_FAILED_LAST = (
+    "r.finished_at IS NOT NULL AND EXISTS (SELECT 1 FROM gm_stage g WHERE g.run_id = r.id AND g.failed > 0)"
+    " AND NOT EXISTS (SELECT 1 FROM gm_run n WHERE n.subject_id = r.subject_id AND n.id > r.id)"
+)
+_RETRY_LAST = "only runs that have ended, in which something failed, and which are their subject's last, can be retried"
 _CANCEL_ONLY = "only what is queued or in progress can be cancelled"
 _DELETE_ONLY = "only jobs on their own that have ended can be deleted; those of a run go with it: run delete"
 _DELETE_ENDED = "only runs that have ended, and that no run under way has stages from, can be deleted; run cancel stops one"
@@ -247,6 +263,7 @@ ACTIONS: dict[str, Action] = {
         runs=True,
         batch=20,
     ),
+    "run.retry_many": Action(_FAILED_LAST, _retry_runs, "retried", _RETRY_LAST, runs=True, batch=1, ended=True),
     "run.delete": Action(_ENDED_RUN, _delete_runs, "runs", _DELETE_ENDED, runs=True, batch=1, ended=True),
     "subject.purge": Action(_ENDED_RUN, _delete_runs, "runs", _DELETE_ENDED, runs=True, batch=1, waits_for_runs=True),
 }

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gristmill.ledger.sql import glob
+from gristmill.ledger.sql import Sql, glob, like
 from gristmill.priority import Priority
-from gristmill.states import State
+from gristmill.states import StageState, State
 
 Where = dict[str, dict[str, Any]]  # clauses of fixed text, each with the values that it binds
 
@@ -21,17 +21,34 @@ RUNS = " FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id"
 THERE = (  # not of a run that is being removed, as an item or as a part of one
     "((j.stage_id IS NULL OR g.id IS NOT NULL) AND (j.run_id IS NULL OR r.id IS NOT NULL))"
 )
+REMOVING = Sql("SELECT 1 FROM gm_removal LIMIT 1")  # without a row, every job is there
 
 ARCHIVED = "j.archived_at IS NOT NULL"
 # Of a job on its own it is its unique key, which is kept with the task's name before it.
-_OWN_KEY = "substr(j.unique_name, (SELECT length(name) FROM gm_task WHERE id = j.task_id) + 2)"
-KEY = f"(j.key {{glob}} :key OR (j.stage_id IS NULL AND {_OWN_KEY} {{glob}} :key))"
+# (First whether it has one: most have none, and to look up a task for nothing would cost more than all the rest.)
+OWN_KEY = (
+    "j.stage_id IS NULL AND j.unique_name IS NOT NULL"
+    " AND substr(j.unique_name, (SELECT length(name) FROM gm_task WHERE id = j.task_id) + 2) {glob} :key"
+)
+KEY = f"(j.key {{glob}} :key OR ({OWN_KEY}))"
+# A name that is there means itself: addresses hold question marks. Patterns are for what is not.
+_LIKE = (
+    "(s.name = :subject OR (s.name {like} :like ESCAPE '\\'"
+    " AND NOT EXISTS (SELECT 1 FROM gm_subject o WHERE o.name = :subject)))"
+)
+_AT_STAGE = (
+    "EXISTS (SELECT 1 FROM gm_stage g WHERE g.run_id = r.id AND g.name = :stage"
+    f" AND ((g.state IN ({StageState.OPEN:d}, {StageState.SEALED:d}) AND g.total > 0) OR g.failed > 0"
+    f" OR g.outcome = {State.FAILED:d}))"
+)
+_WITH_ERROR = "r.id IN (SELECT j.run_id FROM gm_job j WHERE j.fingerprint = :error)"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """All that is given must hold. `states`: any of them; `before`, `since`: created then or earlier, or later, in
-    microseconds; `key`: a pattern with * and ?; `archived`: None for both kinds."""
+    """All that is given must hold. `subject`: its name, or a pattern of it with * and ?, in whatever case; `stage`: of
+    runs, where they are at it or some of it failed; `states`: any of them; `before`, `since`: created then or earlier, or
+    later, in microseconds; `key`: a pattern with * and ?; `worker`: who holds them; `archived`: None for both kinds."""
 
     ids: tuple[int, ...] | None = None
     run: int | None = None
@@ -48,6 +65,7 @@ class Choice:
     key: str | None = None
     part_of: int | None = None
     archived: bool | None = None
+    worker: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
@@ -77,7 +95,6 @@ def jobs_where(choice: Choice, dialect: str) -> Where:
         ("j.id {in ids}", "ids", choice.ids),
         ("j.run_id = :run", "run", choice.run),
         ("r.pipeline = :pipeline", "pipeline", choice.pipeline),
-        ("s.name = :subject", "subject", choice.subject),
         ("g.name = :stage", "stage", choice.stage),
         ("q.name = :queue", "queue", choice.queue),
         ("j.priority = :priority", "priority", choice.priority),
@@ -87,8 +104,9 @@ def jobs_where(choice: Choice, dialect: str) -> Where:
         ("j.created_at <= :before", "before", choice.before),
         ("j.created_at >= :since", "since", choice.since),
         ("j.stage_id IS NULL AND j.parent_id = :part_of", "part_of", choice.part_of),
+        ("j.worker_id = :worker", "worker", choice.worker),
     )
-    where: Where = {THERE: {}, **given(*clauses)}
+    where: Where = {THERE: {}, **given(*clauses), **named(choice.subject)}
     if choice.key is not None:
         where[KEY] = {"key": glob(choice.key, dialect)}
     return where | archived_where(choice)
@@ -102,12 +120,22 @@ def runs_where(choice: Choice) -> Where:
     clauses = (
         ("r.id {in ids}", "ids", choice.ids),
         ("r.pipeline = :pipeline", "pipeline", choice.pipeline),
-        ("s.name = :subject", "subject", choice.subject),
         ("r.state {in states}", "states", choice.states),
         ("r.created_at <= :before", "before", choice.before),
         ("r.created_at >= :since", "since", choice.since),
+        (_AT_STAGE, "stage", choice.stage),
+        (_WITH_ERROR, "error", choice.error),
     )
-    return given(*clauses)
+    return given(*clauses) | named(choice.subject)
+
+
+def named(subject: str | None) -> Where:
+    """Of subjects `s`: those of this name, or like it."""
+    if subject is None:
+        return {}
+    if "*" not in subject and "?" not in subject:
+        return {"s.name = :subject": {"subject": subject}}
+    return {_LIKE: {"subject": subject, "like": like(subject)}}
 
 
 def given(*clauses: tuple[str, str, Any]) -> Where:

@@ -273,7 +273,8 @@ def _next(tx: Tx, worker: int, lane: Lane, most: int) -> list[tuple[Any, ...]]:
     """Takes the next jobs of a lane: their rows, in line."""
     if tx.dialect == "sqlite":
         rows = tx.tuples(_LOOK[lane.which], most=most, limit=lane.limit_id, **lane.values)
-        tx.run(_TAKE_THESE, worker=worker, ids=[row[0] for row in rows])
+        if rows:
+            tx.run(_TAKE_THESE, worker=worker, ids=[row[0] for row in rows])
         return rows
     return sorted(
         tx.tuples(_CLAIM[lane.which], worker=worker, most=most, limit=lane.limit_id, **lane.values), key=_IN_LINE

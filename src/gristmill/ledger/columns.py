@@ -7,7 +7,7 @@ prepared statement whose columns have changed.
 
 from __future__ import annotations
 
-REVISION = "0005"  # the newest migration: what this code needs a database to be at
+REVISION = "0007"  # the newest migration: what this code needs a database to be at
 VERSION_TABLE = "gm_version"
 
 SUBJECT = "id pipeline name created_at interval last_run_id last_state last_run_at last_good_run_id last_good_at chosen_at"

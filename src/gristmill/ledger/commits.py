@@ -19,9 +19,10 @@ _KEPT = 86_400 * SECOND  # what became of a transaction is asked within seconds
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 # The number of a transaction is even; the odd one after it says that it was given up. NULL is refused by the table.
-_MARK = (
-    "INSERT INTO gm_commit (connection, number, at) VALUES ('{}', {}, " + _NOW + ") ON CONFLICT (connection) DO UPDATE"
-    " SET number = CASE WHEN gm_commit.number < excluded.number THEN excluded.number END, at = excluded.at"
+MARKS = (
+    f"INSERT INTO gm_commit (connection, number, at) SELECT f.who, f.number, {_NOW} FROM ({{}}) AS f (who, number)"
+    " ON CONFLICT (connection) DO UPDATE SET at = excluded.at, number = CASE WHEN gm_commit.number < excluded.number"
+    " OR excluded.connection LIKE '% job' THEN excluded.number END"  # what is beside a mark: the job that it is about
 )
 _SETTLE = Sql(
     f"INSERT INTO gm_commit (connection, number, at) VALUES (:connection, :number + 1, {_NOW}) ON CONFLICT (connection)"
@@ -40,10 +41,17 @@ class Mark(NamedTuple):
 
 def mark(tx: Tx) -> Mark:
     """Has this transaction leave a mark with its commit."""
+    made = next_mark(tx)
+    tx.at_commit(MARKS.format(f"VALUES ('{made.connection}', {made.number:d}::bigint)"))
+    return made
+
+
+def next_mark(tx: Tx) -> Mark:
+    """The mark that the next transaction of this connection is to leave."""
     kept = tx.connection.info  # for as long as the connection lives
     last: Mark = kept.get("gristmill_mark") or Mark(uuid.uuid4().hex, 0)
-    made = kept["gristmill_mark"] = Mark(last.connection, last.number + 2)
-    tx.at_commit(_MARK.format(*made))
+    made: Mark = Mark(last.connection, last.number + 2)
+    kept["gristmill_mark"] = made
     return made
 
 

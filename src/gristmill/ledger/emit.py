@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.exc import IntegrityError
 
-from gristmill.ledger import flow, limits
+from gristmill.ledger import drawing, flow, limits
 from gristmill.ledger.chores import NOT_EMITTED
 from gristmill.ledger.claim import Claimed, Kind, Origin, claimed
 from gristmill.ledger.hold import hold
@@ -74,9 +74,6 @@ _ADD_ALIKE = Sql(  # many items of one producer for one stage
         "",
     )
 )
-_HERE_AND_NOW = Sql("SELECT {next}, {now}")
-_LAST_ID = Sql("SELECT coalesce(max(id), 0) FROM gm_job")  # SQLite, where a transaction that writes is alone
-_NEXT_IDS = Sql("SELECT nextval((SELECT pg_get_serial_sequence('gm_job', 'id'))::regclass) FROM generate_series(1, :most)")
 _THERE = Sql(
     "SELECT j.id, j.stage_id, j.key, j.parent_id, j.parent_attempt, j.args, j.state, j.error_class, j.epoch,"
     " coalesce(j.parts_left, 0) AS parts_left, d.run_id AS done_in FROM gm_job j"
@@ -282,9 +279,9 @@ _NAMES |= {"queue": "queue_id", "pool": "pool", "urgency": "priority"}
 
 def _start(tx: Tx, worker: int, new: _News, count: int) -> list[Claimed]:
     """The first so many start here and now: that spares a job its place in the line, and the claim."""
-    _, now = tx.one(_HERE_AND_NOW)
+    _, now = drawing.place(tx)
     first = new.rows[:count]
-    ids = _new_ids(tx, len(first))
+    ids = drawing.new_ids(tx, len(first))
     held = {"state": State.IN_PROGRESS, "worker_id": worker, "attempt": 1, "started_at": now, "created_at": now}
     alike = {_NAMES[name]: value for name, value in new.alike.items()} | held
     _add_certain(tx, alike, ("id", "key", "args"), [(number, *row) for number, row in zip(ids, first, strict=True)])
@@ -296,7 +293,7 @@ def _line_up(tx: Tx, news: Sequence[_News], limited: bool = False) -> None:
     """Items that do not start at once stand in line as they were written, or wait for their limit; all in one statement."""
     if not any(new.rows for new in news):
         return
-    line, now = tx.one(_HERE_AND_NOW)
+    line, now = drawing.place(tx)
     shared = dict(set.intersection(*(set(new.alike.items()) for new in news)))
     own = [name for name in news[0].alike if name not in shared]
     rows: list[tuple[Any, ...]] = []
@@ -315,13 +312,6 @@ def _add_certain(tx: Tx, alike: Mapping[str, int], columns: Sequence[str], rows:
         tx.add_alike("gm_job", alike, columns, rows)
     except IntegrityError:
         raise SomeTwice from None
-
-
-def _new_ids(tx: Tx, most: int) -> Sequence[int]:
-    if tx.dialect == "sqlite":
-        last: int = tx.value(_LAST_ID)
-        return range(last + 1, last + 1 + most)
-    return [number for (number,) in tx.tuples(_NEXT_IDS, most=most)]
 
 
 def _twice(tx: Tx, news: Sequence[_News], runs: flow.LockedRuns, added: set[tuple[str, int]]) -> dict[int, Refusal]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import re
@@ -11,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, exc
+from sqlalchemy import Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine import URL, make_url
 
 from gristmill.errors import Invalid, Unavailable
@@ -124,7 +123,7 @@ def sqlite_engine(url: URL) -> Engine:
         made = True
         dbapi.isolation_level = None  # transactions begin where _turn says
         _use_wal(dbapi, module.OperationalError)
-        record.info["file"] = _identity(file)
+        record.info.update(path=file, file=_identity(file))
         for pragma in ("synchronous = FULL", "foreign_keys = ON", f"busy_timeout = {_BUSY_MS}"):
             dbapi.execute(f"PRAGMA {pragma}")
         record.info["turnstile"] = _Turnstile(file)
@@ -136,11 +135,18 @@ def sqlite_engine(url: URL) -> Engine:
     return engine
 
 
+def is_current(connection: Connection) -> bool:
+    """Is it to the file that is there now? (To PostgreSQL: who knows, before something is said.)"""
+    held = connection.info
+    return "file" not in held or _identity(held["path"]) == held["file"]
+
+
 def _identity(file: Path) -> tuple[int, int] | None:
-    with contextlib.suppress(FileNotFoundError):
+    try:
         found = file.stat()
-        return found.st_dev, found.st_ino
-    return None
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _use_wal(dbapi: Any, busy: type[Exception]) -> None:

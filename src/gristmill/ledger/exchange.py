@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from gristmill.ledger import flow, limits
-from gristmill.ledger.claim import Kind, Taken, Want, may_start, take
+from gristmill.ledger.claim import Claimed, Kind, Taken, Want, may_start, take
 from gristmill.ledger.emit import Added, Emission, Refusal, add_items
 from gristmill.ledger.finish import Completed, Outcome, Verdict, forget_claims, runs_of, settle, skip_late
 from gristmill.ledger.hold import hold
@@ -75,6 +75,9 @@ class Exchanged(NamedTuple):
     waited: float = 0.0  # seconds for others who finish jobs of the same runs
 
 
+Meet = Callable[[Tx, Collection[Kind]], None]
+
+
 def nobody(tx: Tx, kinds: Collection[Kind]) -> None: ...
 
 
@@ -85,10 +88,12 @@ def exchange(
     batch: Batch,
     wants: Sequence[Want] = (),
     room: Mapping[int, int] = MappingProxyType({}),
-    meet: Callable[[Tx, Collection[Kind]], None] = nobody,
+    meet: Meet = nobody,
 ) -> Exchanged:
     """`meet` is called with the kinds of the jobs that were taken, to read here what it does not know of them."""
     hold(tx, worker, leased=bool(wants))
+    if not batch:
+        return Exchanged({}, [], _taken(tx, worker, wants, room, [], meet) if wants else None, tx.due)
     before = time.monotonic()
     runs = flow.lock_runs(tx, {e.run for e in batch.emissions} | runs_of(batch.outcomes, batch.completed))
     waited = time.monotonic() - before
@@ -102,12 +107,19 @@ def exchange(
     late = settle(tx, worker, outcomes, batch.completed, runs) if outcomes or batch.completed else []
     forget_claims(tx, worker, batch.ended_claims)
     limits.settle(tx)
-    taken = take(tx, worker, wants, room, started) if wants else None
-    if taken and any(kind.limited for kind in taken.kinds):
-        limits.follow(tx, (job.id for job in taken.jobs if job.kind.limited))
-    if taken and taken.kinds:
-        meet(tx, taken.kinds)
+    taken = _taken(tx, worker, wants, room, started, meet) if wants else None
     return Exchanged(refused_items, late, taken, tx.due, waited)
+
+
+def _taken(
+    tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], started: Sequence[Claimed], meet: Meet
+) -> Taken:
+    taken = take(tx, worker, wants, room, started)
+    if any(kind.limited for kind in taken.kinds):
+        limits.follow(tx, (job.id for job in taken.jobs if job.kind.limited))
+    if taken.kinds:
+        meet(tx, taken.kinds)
+    return taken
 
 
 def _without_late(tx: Tx, batch: Batch) -> Batch:

@@ -157,8 +157,6 @@ CREATE TABLE gm_job (
 	CONSTRAINT gm_job_by_state CHECK (CASE state WHEN 0 THEN worker_id IS NULL AND finished_at IS NULL AND (ready IS NULL OR run_at IS NULL) WHEN 1 THEN worker_id IS NOT NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NULL ELSE worker_id IS NULL AND ready IS NULL AND run_at IS NULL AND finished_at IS NOT NULL END AND CASE WHEN parts_left IS NULL THEN ends_as IS NULL ELSE parts_left >= 0 AND parts_failed >= 0 AND parts_left + parts_failed <= parts AND (parts_left = 0 OR state < 2) AND (ends_as IS NULL OR (state = 0 AND ready IS NULL AND run_at IS NULL AND parts_left > 0)) END)
 )
 ;
-CREATE INDEX gm_job_due ON gm_job (run_at) WHERE run_at IS NOT NULL
-;
 CREATE INDEX gm_job_ending ON gm_job (id) WHERE ends_as IS NOT NULL
 ;
 CREATE INDEX gm_job_error ON gm_job (fingerprint, id) WHERE fingerprint IS NOT NULL
@@ -572,6 +570,16 @@ CREATE TABLE gm_failure (
 	PRIMARY KEY (error_class, worker_id)
 )
 ;
-INSERT INTO gm_version (version_num) VALUES ('0005')
+CREATE INDEX gm_job_own_key ON gm_job (task_id, unique_name, id) WHERE stage_id IS NULL AND unique_name IS NOT NULL
+;
+CREATE INDEX gm_job_failed ON gm_job (id) WHERE fingerprint IS NOT NULL
+;
+CREATE INDEX gm_attempt_when ON gm_attempt (ended_at, fingerprint) WHERE fingerprint IS NOT NULL
+;
+CREATE INDEX gm_job_later ON gm_job (run_at, queue_id) WHERE run_at IS NOT NULL
+;
+CREATE INDEX gm_job_archived ON gm_job (id) WHERE archived_at IS NOT NULL
+;
+INSERT INTO gm_version (version_num) VALUES ('0007')
 ;
 INSERT INTO gm_ledger (id, epoch, oldest) VALUES (1, 1, '0001')

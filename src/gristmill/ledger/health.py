@@ -34,7 +34,6 @@ _DEAD = 100_000  # rows that are gone but not vacuumed, from which on it matters
 _LATELY = 150  # seconds; enqueuers say every minute what their delivery is
 _FREE = 256 << 20  # bytes that a disk must have left
 _WAL = 1 << 30  # bytes of a write-ahead log that nobody could fold back
-_OVERDUE = 120  # seconds that a schedule may be late: workers look every second
 _LOOKED = 20_000  # failed jobs that are looked at: with more of them, these say enough
 
 _NOW = Sql("SELECT {now}")
@@ -173,7 +172,7 @@ def _unfit(tx: Tx, queue: Any, alive: Sequence[Worker], classes: Mapping[int, De
         lacks = least_lacking(offers(alive, queue.name, pools[0]), demand)
         if lacks and tx.one(_WAITING_IN, queue=queue.id, pools=pools) is not None:
             said = f"{queue.name} has jobs, and no worker with {all_of(demand, lacks)}"
-            yield Diagnosis("queues", False, said, ("gristmill", "work", "-q", queue.name, *options(demand)))
+            yield Diagnosis("needs", False, said, ("gristmill", "work", "-q", queue.name, *options(demand)))
 
 
 def _schedules(tx: Tx) -> Iterator[Diagnosis]:
@@ -183,7 +182,7 @@ def _schedules(tx: Tx) -> Iterator[Diagnosis]:
         late = (at - entry.next_at).total_seconds() if at and entry.next_at else 0.0
         if entry.problem:
             yield Diagnosis("schedules", False, entry.problem, ("gristmill", "schedule", "list"))
-        elif late > _OVERDUE:
+        elif entry.late:
             target = f"task {entry.spec['task']}" if entry.spec["task"] else f"pipeline {entry.spec['pipeline']}"
             said = f"{entry.name} is overdue by {late / 60:.0f} min: no worker that knows {target} fires schedules"
             yield Diagnosis("schedules", False, said, ("gristmill", "up"))

@@ -15,6 +15,7 @@ from gristmill.ledger.read import claimed_ids
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit
 from gristmill.ledger.tx import DELAYED, Tx
+from gristmill.ledger.whose import ALL, Whose, of
 from gristmill.limit import OF_QUEUES, Breaker, Numbers
 from gristmill.model import LimitState, Repair
 from gristmill.states import State
@@ -53,6 +54,18 @@ _LIST = Sql(
     " ORDER BY k.name, CASE WHEN k.key = '' THEN 0 WHEN k.open_until IS NOT NULL THEN 1 ELSE 2 END, coalesce(w.n, 0) DESC,"
     " k.key LIMIT :most"
 )
+_OPEN = Sql(  # nearly always none: each is counted by itself
+    f"SELECT {limits.NUMBERS}, k.failures, k.open_until, {{now}} AS at,"
+    " (SELECT count(j.ready) FROM gm_permit p JOIN gm_job j ON j.id = p.job_id WHERE p.limit_id = k.id) AS line,"
+    " (SELECT count(*) FROM gm_permit p JOIN gm_job j ON j.id = p.job_id WHERE p.limit_id = k.id"
+    f" AND j.state = {State.IN_PROGRESS:d}) AS running,"
+    " (SELECT count(*) FROM gm_job w WHERE w.run_at = {waiting} AND w.limit_id = k.id) AS waiting"
+    f" FROM {limits.WITH_RULE} WHERE k.open_until > {{now}} ORDER BY k.name, k.key"
+)
+
+
+def open_circuits(tx: Tx) -> list[LimitState]:
+    return [_state(row) for row in tx.all(_OPEN)]
 
 
 def all_limits(tx: Tx, name: str | None = None, key: str | None = None, most: int = 1000) -> list[LimitState]:
@@ -145,18 +158,21 @@ def count_running(tx: Tx) -> None:
 
 # ---- finding and mending what should not be
 
-_UNKNOWN = "NOT EXISTS (SELECT 1 FROM gm_permit p WHERE p.limit_id = k.id AND p.job_id = j.id) ORDER BY j.id LIMIT :most"
+_UNKNOWN = (
+    "NOT EXISTS (SELECT 1 FROM gm_permit p WHERE p.limit_id = k.id AND p.job_id = j.id)"
+    f" AND {of('j.run_id')} ORDER BY j.id LIMIT :most"
+)
 _IN_LINE_WITHOUT = Sql(
     f"SELECT j.id, j.limit_id FROM gm_job j JOIN gm_limit k ON k.id = j.limit_id WHERE j.ready IS NOT NULL AND {_UNKNOWN}"
 )
 _RUNNING_WITHOUT = Sql(f"SELECT j.id, j.limit_id FROM {_RUNNING} AND {_UNKNOWN}")
 
 
-def repair_permits(tx: Tx, mend: bool, quiet: int = 0, most: int = 1000) -> list[Repair]:
+def repair_permits(tx: Tx, mend: bool, quiet: int = 0, most: int = 1000, whose: Whose = ALL) -> list[Repair]:
     """Jobs in the line, or in progress, that their limit does not count."""
-    in_line: Sequence[Any] = tx.all(_IN_LINE_WITHOUT, most=most)
+    in_line: Sequence[Any] = tx.all(_IN_LINE_WITHOUT, most=most, **whose._asdict())
     ids = claimed_ids(tx)
-    running: Sequence[Any] = tx.all(_RUNNING_WITHOUT, ids=ids, most=most) if ids else []
+    running: Sequence[Any] = tx.all(_RUNNING_WITHOUT, ids=ids, most=most, **whose._asdict()) if ids else []
     if mend and in_line:
         tx.run(limits.STEP_BACK, ids=[row.id for row in in_line])
     if mend and running:

@@ -62,7 +62,8 @@ _RUNNING = Sql(
 )
 
 
-def measure(tx: Tx) -> list[Family]:
+def measure(tx: Tx, known: minutes.Settled | None = None) -> list[Family]:
+    """`known`: what was counted in former hours, for who is asked again and again."""
     tx.by_key()
     at = now(tx)
     rows = tx.all(_QUEUES)
@@ -71,7 +72,7 @@ def measure(tx: Tx) -> list[Family]:
     return [
         _info(),
         *_queues(rows, found, workers, at),
-        *_ended(tx),
+        *_ended(tx, known),
         _failed(tx),
         *_workers(workers, busy, at),
         *_runs(tx, at),
@@ -115,13 +116,13 @@ def _wanted(states: dict[str, Depth], paused: bool, at_once: int | None) -> int:
     return every if at_once is None else max(running, min(every, at_once))
 
 
-def _ended(tx: Tx) -> list[Family]:
+def _ended(tx: Tx, known: minutes.Settled | None) -> list[Family]:
     """From what is counted with the ends themselves, by the minute: so these survive restarts and pruning, and only grow."""
     finished = Family("gristmill_jobs_finished_total", "counter", "Jobs that ended, by outcome.")
     retried = Family("gristmill_attempts_retried_total", "counter", "Attempts that failed and were followed by another.")
     ran = Family("gristmill_job_run_seconds", "histogram", "How long attempts took.")
     waited = Family("gristmill_job_wait_seconds", "histogram", "How long jobs waited for their first attempt.")
-    for total in minutes.totals(tx):
+    for total in minutes.totals(tx, known=known):
         of, counted = {"queue": total.queue, "task": total.task}, total.done
         for outcome in ENDS:
             finished.add(getattr(counted, outcome), **of, outcome=outcome)
@@ -177,8 +178,11 @@ def stuck_runs(tx: Tx) -> Sequence[Any]:
 
 
 def _repairs(tx: Tx) -> Family:
-    family = Family("gristmill_repairs_total", "counter", "What reconcile mended for subjects: repair, check, adopt.")
-    counted = {"repair": 0, "check": 0, "adopt": 0} | {row.what: int(row.n) for row in tx.all(_REPAIRS)}
+    family = Family(
+        "gristmill_repairs_total", "counter", "What reconcile mended for subjects: repair, check, adopt, rescue."
+    )
+    none = dict.fromkeys(("repair", "check", "adopt", "rescue"), 0)
+    counted = none | {row.what: int(row.n) for row in tx.all(_REPAIRS)}
     for what, count in counted.items():
         family.add(count, what=what)
     return family

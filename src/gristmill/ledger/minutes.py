@@ -8,15 +8,16 @@ grow.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gristmill.clock import SECOND, to_datetime
 from gristmill.ledger.sql import Sql
 from gristmill.rollup import BOUNDS, BUCKETS, COUNTS, ENDS, MINUTE, RAN, WAITED
 from gristmill.states import NOBODY, State
-from gristmill.watched import Interval, Total
+from gristmill.watched import Ended, Interval, Total
 
 if TYPE_CHECKING:
     from gristmill.ledger.tx import Tx
@@ -107,7 +108,21 @@ _HISTORY = Sql(
     f"SELECT m.minute / CAST(:step AS bigint) * CAST(:step AS bigint) AS at, {_SUMS} {_FROM} {_WHERE}"
     " GROUP BY m.minute / CAST(:step AS bigint) ORDER BY at"
 )
-_TOTALS = Sql(f"SELECT q.name AS queue, t.name AS task, {_SUMS} {_FROM} {_WHERE} GROUP BY q.name, t.name ORDER BY 1, 2")
+_TOTALS = Sql(
+    f"SELECT q.name AS queue, t.name AS task, {_SUMS} {_FROM} WHERE m.minute >= CAST(:since AS bigint)"
+    " AND m.minute < CAST(:until AS bigint) GROUP BY q.name, t.name"
+)
+_BOOK = Sql(f"SELECT epoch, {{now}} / {MINUTE} FROM gm_ledger")
+_EVER = 1 << 62
+_LATE = 60  # minutes after which hardly a transaction is left that will still count in one
+Sums = dict[tuple[str, str], list[int]]  # by queue and task, in the order of _ALL
+_Sums = namedtuple("_Sums", _ALL)  # type: ignore[misc]  # the names are a tuple that mypy does not read
+_ENDED = Sql(
+    "SELECT q.name AS queue, m.minute / CAST(:step AS bigint) * CAST(:step AS bigint) AS at,"
+    f" CAST(sum({' + '.join(f'm.{name}' for name in ENDS)}) AS bigint) AS ended, CAST(sum(m.failed) AS bigint) AS failed"
+    " FROM gm_minute m JOIN gm_queue q ON q.id = m.queue_id WHERE m.minute >= CAST(:since AS bigint)"
+    " GROUP BY q.name, m.minute / CAST(:step AS bigint)"
+)
 _NOW = Sql(f"SELECT {{now}} / {MINUTE}")
 
 
@@ -122,10 +137,48 @@ def history(tx: Tx, queue: str | None, task: str | None, since: int, step: int) 
     return [_interval(at, rows.get(at)) for at in range(since // step * step, this_minute(tx) + 1, step)]
 
 
-def totals(tx: Tx, since: int = 0) -> list[Total]:
-    """The same in all, by queue and task; from the beginning, these only grow."""
-    rows = tx.all(_TOTALS, queue=None, task=None, since=since)
-    return [Total(row.queue, row.task, _interval(since, row)) for row in rows]
+def ended(tx: Tx, since: int, step: int) -> dict[str | None, list[Ended]]:
+    """Only how many ended, of every queue in which some did, and (None) of all: for charts, which many look at."""
+    first = since // step * step
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    for row in tx.all(_ENDED, since=first, step=step):
+        found.setdefault(row.queue, {})[row.at] = (row.ended, row.failed)
+    every = {at: to_datetime(at * MINUTE) for at in range(first, this_minute(tx) + 1, step)}
+    counted: dict[str | None, list[Ended]] = {
+        queue: [Ended(moment, *of.get(at, (0, 0))) for at, moment in every.items()] for queue, of in found.items()
+    }
+    columns = zip(every.values(), *counted.values(), strict=True)
+    return counted | {None: [Ended(m, sum(one.ended for one in of), sum(one.failed for one in of)) for m, *of in columns]}
+
+
+class Settled(NamedTuple):
+    """What was counted before some hour, by queue and task. To sum up older minutes moves nothing over that border, so who
+    is asked again and again reads it once an hour. (What a transaction writes that was open for longer is seen then.)"""
+
+    epoch: int  # of the ledger: another one, once it was restored from a backup
+    until: int
+    sums: Sums
+
+
+def settled(tx: Tx, before: Settled | None = None) -> Settled:
+    """As it is now; `before`, if that is still so."""
+    epoch, minute = tx.tuples(_BOOK)[0]
+    until = (minute - _LATE) // 60 * 60
+    if before is not None and (before.epoch, before.until) == (epoch, until):
+        return before
+    return Settled(epoch, until, _sums(tx, 0, until))
+
+
+def totals(tx: Tx, since: int = 0, known: Settled | None = None) -> list[Total]:
+    """The same in all, by queue and task; from the beginning, these only grow. `known`: what need not be read again."""
+    found = _sums(tx, since if known is None else known.until)
+    for key, sums in {} if known is None else known.sums.items():
+        found[key] = [sum(pair) for pair in zip(sums, found.get(key, (0,) * len(sums)), strict=True)]
+    return [Total(*key, _interval(since, _Sums(*sums))) for key, sums in sorted(found.items())]
+
+
+def _sums(tx: Tx, since: int, until: int = _EVER) -> Sums:
+    return {(queue, task): sums for queue, task, *sums in tx.tuples(_TOTALS, since=since, until=until)}
 
 
 def _interval(minute: int, row: Any) -> Interval:

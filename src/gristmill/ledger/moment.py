@@ -17,6 +17,7 @@ from sqlalchemy import exc
 from gristmill.application import with_jobs
 from gristmill.ledger.sql import Sql, numbers
 from gristmill.ledger.tx import Tx
+from gristmill.ledger.whose import ALL, Whose, of
 from gristmill.model import Repair
 from gristmill.states import TERMINAL
 
@@ -43,7 +44,7 @@ _MISS = Sql(
 )
 _MISSED = Sql(
     "SELECT m.job_id, m.error, j.task_id FROM gm_missed m JOIN gm_job j ON j.id = m.job_id AND j.finished_at = m.at"
-    " WHERE m.job_id > :after ORDER BY m.job_id LIMIT :most"
+    f" WHERE m.job_id > :after AND {of('j.run_id')} ORDER BY m.job_id LIMIT :most"
 )
 _SETTLED = Sql("DELETE FROM gm_missed WHERE job_id {in ids}")
 _MOOT = Sql(  # its job is gone, or has ended anew since
@@ -110,19 +111,19 @@ def _relation(dialect: str, jobs: Sequence[int]) -> str:
 # ---- what failed, tried again by the reconciler
 
 
-def missed(tx: Tx, after: int = 0, most: int = 100) -> list[tuple[int, str]]:
+def missed(tx: Tx, after: int = 0, most: int = 100, whose: Whose = ALL) -> list[tuple[int, str]]:
     """Jobs whose moment failed, and why; a page."""
-    return [(row.job_id, row.error) for row in tx.all(_MISSED, after=after, most=most)]
+    return [(row.job_id, row.error) for row in tx.all(_MISSED, after=after, most=most, **whose._asdict())]
 
 
-def catch_up(tx: Tx, after: int = 0, most: int = 100) -> tuple[int | None, list[Repair]]:
+def catch_up(tx: Tx, after: int = 0, most: int = 100, whose: Whose = ALL) -> tuple[int | None, list[Repair]]:
     """Tries a page of them again, with the newest statements of their tasks: together, then one by one.
 
     Says where to go on (None: at the end), and what was mended or not.
     """
     if after == 0:
         tx.run(_MOOT)
-    rows = tx.all(_MISSED, after=after, most=most)
+    rows = tx.all(_MISSED, after=after, most=most, **whose._asdict())
     found: list[Repair] = []
     for task in sorted({row.task_id for row in rows}):
         jobs = [row.job_id for row in rows if row.task_id == task]

@@ -1,8 +1,8 @@
-"""Reading: what workers, the command line and applications ask. Nothing here changes anything."""
+"""Reading: what the command line, pages and applications ask. Nothing here changes anything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -11,94 +11,14 @@ from gristmill.clock import SECOND, to_datetime
 from gristmill.errors import NotFound, did_you_mean, quoted
 from gristmill.ledger.choose import JOBS, RUNS, THERE
 from gristmill.ledger.columns import ATTEMPT, JOB, STAGE, WORKER, columns
-from gristmill.ledger.sql import WAITING, Sql
+from gristmill.ledger.sql import WAITING, Sql, numbers
 from gristmill.ledger.store import Tx
 from gristmill.limit import Numbers
 from gristmill.model import Attempt, AuditEntry, Job, Queue, Run, Stage, Worker
 from gristmill.priority import Priority
-from gristmill.states import SUCCESS, StageState, State, WorkerState
+from gristmill.states import ACTIVE_RUN, SUCCESS, StageState, State, WorkerState
 
 Look = Callable[..., Any]  # runs a look in a transaction that reads: `look(function, …)` is `function(tx, …)`
-
-
-# ---- what a worker needs to know about the jobs that it holds
-
-
-class TaskInfo(NamedTuple):
-    name: str
-    spec: dict[str, Any]
-
-
-class RunInfo(NamedTuple):
-    pipeline: str
-    subject: str
-    priority: int
-    epoch: int
-    args: str
-
-
-class StageInfo(NamedTuple):
-    name: str
-    each: bool
-    targets: list[tuple[str, str]]  # (stage, task) of the `each` stages that it gives items to
-
-
-_TASK_INFO = Sql("SELECT id, name, spec FROM gm_task WHERE id {in ids}")
-_RUN_INFO = Sql(
-    "SELECT r.id, r.pipeline, s.name AS subject, r.priority, r.epoch, r.args FROM gm_run r"
-    " JOIN gm_subject s ON s.id = r.subject_id WHERE r.id {in ids}"
-)
-_STAGE_INFO = Sql("SELECT id, name, each FROM gm_stage WHERE id {in ids}")
-_TARGET_INFO = Sql(
-    "SELECT e.upstream_id, s.name, t.name AS task FROM gm_edge e JOIN gm_stage s ON s.id = e.downstream_id"
-    " JOIN gm_task t ON t.id = s.task_id WHERE e.upstream_id {in ids} AND s.each ORDER BY s.position"
-)
-
-
-def task_infos(tx: Tx, ids: Iterable[int]) -> dict[int, TaskInfo]:
-    return {row.id: TaskInfo(row.name, orjson.loads(row.spec)) for row in tx.all(_TASK_INFO, ids=sorted(ids))}
-
-
-def run_infos(tx: Tx, ids: Iterable[int]) -> dict[int, RunInfo]:
-    return {row.id: RunInfo(*row[1:]) for row in tx.all(_RUN_INFO, ids=sorted(ids))}
-
-
-def stage_infos(tx: Tx, ids: Iterable[int]) -> dict[int, StageInfo]:
-    wanted = sorted(ids)
-    found = {row.id: StageInfo(row.name, bool(row.each), []) for row in tx.all(_STAGE_INFO, ids=wanted)}
-    for row in tx.all(_TARGET_INFO, ids=wanted):
-        found[row.upstream_id].targets.append((row.name, row.task))
-    return found
-
-
-class Fate(NamedTuple):
-    """What became of a job whose attempt failed: for the log."""
-
-    task: str
-    key: str | None  # of a part, after that of its item: `doc-05/001`
-    state: State
-    due: int | None  # microseconds until it is tried again
-    stage: str | None = None
-    fingerprint: str | None = None  # of the error that it failed with
-    subject: str | None = None
-
-
-_FATES = Sql(
-    "SELECT j.id, t.name, j.key, p.key AS item, j.state, g.name AS stage, j.fingerprint, u.name AS subject,"
-    " CASE WHEN j.run_at < {waiting} THEN j.run_at - {now} END AS due FROM gm_job j"
-    " JOIN gm_task t ON t.id = j.task_id LEFT JOIN gm_job p ON p.id = j.parent_id AND j.stage_id IS NULL"
-    " LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
-    " LEFT JOIN gm_subject u ON u.id = r.subject_id WHERE j.id {in ids}"
-)
-
-
-def fates(tx: Tx, ids: Iterable[int]) -> dict[int, Fate]:
-    rows = tx.all(_FATES, ids=sorted(ids))
-    keys = {row.id: f"{row.item}/{row.key}" if row.item else row.key for row in rows}
-    return {
-        row.id: Fate(row.name, keys[row.id], State(row.state), row.due, row.stage, row.fingerprint, row.subject)
-        for row in rows
-    }
 
 
 # ---- results
@@ -114,22 +34,18 @@ _STAGE_IDS = Sql("SELECT name, coalesce(source_id, id) AS id FROM gm_stage WHERE
 
 def results(look: Look, run: int, stage: str, page: int = 1000, after: str | None = None) -> Iterator[tuple[str, Any]]:
     """(key, result) of the items of a stage that completed, in the order of their keys, read in pages: a look for each."""
-    stages = {row.name: row.id for row in look(_all, _STAGE_IDS, run=run)}
+    stages = {row.name: row.id for row in look(Tx.all, _STAGE_IDS, run=run)}
     if stage not in stages:
         raise NotFound(f"run {run} has no stage {quoted(stage)}{did_you_mean(stage, stages)}")
     query = _FIRST_RESULTS if after is None else _MORE_RESULTS
     after = after or ""
     while True:
-        rows = look(_all, query, stage=stages[stage], after=after, most=page)
+        rows = look(Tx.all, query, stage=stages[stage], after=after, most=page)
         for key, result in rows:
             yield key, None if result is None else orjson.loads(result)
         if len(rows) < page:
             return
         after, query = rows[-1].key, _MORE_RESULTS
-
-
-def _all(tx: Tx, sql: Sql, **given: Any) -> list[Any]:
-    return tx.all(sql, **given)
 
 
 # ---- runs
@@ -141,6 +57,7 @@ LAST_WHOLE_RUN = (  # of a subject: the last good one that did not end early. La
     f" AND NOT EXISTS (SELECT 1 FROM gm_stage e WHERE e.run_id = w.id AND e.outcome = {State.CANCELLED:d})"
     " ORDER BY w.finished_at DESC, w.id DESC LIMIT 1)"
 )
+UNFINISHED = f"r.state IN ({numbers([*ACTIVE_RUN, State.WAITING])})"
 _WHOLE = Sql(f"SELECT {LAST_WHOLE_RUN % 's.id'} FROM gm_subject s WHERE s.pipeline = :pipeline AND s.name = :subject")
 _RUN_COLUMNS = (
     "SELECT r.id, r.pipeline, s.name AS subject, r.state, r.priority, r.epoch, r.args, r.error, r.reason, r.stop,"
@@ -157,7 +74,7 @@ _OPEN_PARTS = Sql(
 )
 _PLAIN_RESULTS = Sql(
     "SELECT s.name, j.result FROM gm_stage s JOIN gm_job j ON j.stage_id = coalesce(s.source_id, s.id)"
-    f" WHERE s.run_id = :run AND NOT s.each AND j.state IN ({', '.join(str(int(s)) for s in sorted(SUCCESS))})"
+    f" WHERE s.run_id = :run AND NOT s.each AND j.state IN ({numbers(SUCCESS)})"
 )
 
 _EDGES = Sql(
@@ -350,28 +267,30 @@ def conditions(where: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, A
 # ---- queues, workers, the whole
 
 
-_DEPTH = Sql("SELECT queue_id, count(*) AS n FROM gm_job WHERE ready IS NOT NULL GROUP BY queue_id")
-_DELAYED = Sql("SELECT queue_id, count(*) AS n FROM gm_job WHERE run_at < {waiting} GROUP BY queue_id")
-_LIMITED = Sql("SELECT queue_id, count(*) AS n FROM gm_job WHERE run_at = {waiting} GROUP BY queue_id")
-_QUEUES = Sql(
-    "SELECT q.id, q.name, q.weight, q.paused, l.chosen FROM gm_queue q LEFT JOIN gm_limit l ON l.id = q.limit_id"
-    " ORDER BY q.name"
+_OUTSIDE = Sql(
+    "SELECT queue_id, true AS limited, count(*) AS n FROM gm_job WHERE run_at = {waiting} GROUP BY queue_id"
+    " UNION ALL SELECT queue_id, false, count(*) FROM gm_job WHERE run_at < {waiting} GROUP BY queue_id"
 )
-_HEADS = Sql(
-    "SELECT min(created_at) FROM gm_job WHERE id IN (SELECT id FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue"
-    " ORDER BY pool, priority, ready LIMIT 1)"
+_QUEUES = Sql(  # with the length of each line, and its first
+    "SELECT q.id, q.name, q.weight, q.paused, l.chosen, (SELECT count(*) FROM gm_job h WHERE h.ready IS NOT NULL"
+    " AND h.queue_id = q.id) AS ready, (SELECT h.created_at FROM gm_job h WHERE h.ready IS NOT NULL"
+    " AND h.queue_id = q.id ORDER BY h.pool, h.priority, h.ready LIMIT 1) AS oldest"
+    " FROM gm_queue q LEFT JOIN gm_limit l ON l.id = q.limit_id ORDER BY q.name"
 )
-_WORKERS = Sql(f"SELECT {columns(WORKER)} FROM gm_worker WHERE state = 0 OR :every ORDER BY id DESC LIMIT :most")
+_WORKERS = Sql(
+    f"SELECT {columns(WORKER)}, state = {WorkerState.ACTIVE:d} AND lease_until < {{now}} AS late FROM gm_worker"
+    f" WHERE state = {WorkerState.ACTIVE:d} OR :every ORDER BY id DESC LIMIT :most"
+)
 _HELD_IDS = Sql("SELECT worker_id, jobs FROM gm_claim ORDER BY id")
-_HELD_ROWS = Sql(
-    f"SELECT worker_id, queue_id, count(*) AS n FROM gm_job WHERE id {{in ids}} AND state = {State.IN_PROGRESS:d}"
-    " GROUP BY worker_id, queue_id"
-)
-_DOING = Sql(
-    "SELECT DISTINCT j.worker_id, t.name FROM gm_job j JOIN gm_task t ON t.id = j.task_id"
-    f" WHERE j.id {{in ids}} AND j.state = {State.IN_PROGRESS:d}"
+_HELD = Sql(
+    "SELECT j.worker_id, j.queue_id, t.name AS task, count(*) AS n FROM gm_job j JOIN gm_task t ON t.id = j.task_id"
+    f" WHERE j.id {{in ids}} AND j.state = {State.IN_PROGRESS:d} GROUP BY j.worker_id, j.queue_id, t.name"
 )
 _RUN_COUNTS = Sql("SELECT state, count(*) AS n FROM gm_run GROUP BY state")
+_UNFINISHED_RUNS = Sql(  # those that are active and those that wait have an index each
+    f"SELECT state, count(*) AS n FROM gm_run WHERE state IN ({numbers(ACTIVE_RUN)}) GROUP BY state"
+    f" UNION ALL SELECT state, count(*) FROM gm_run WHERE state = {State.WAITING:d} GROUP BY state"
+)
 
 
 def claimed_ids(tx: Tx) -> list[int]:
@@ -379,29 +298,45 @@ def claimed_ids(tx: Tx) -> list[int]:
     return [number for row in tx.all(_HELD_IDS) for number in orjson.loads(row.jobs)]
 
 
-def held(tx: Tx) -> dict[tuple[int, int], int]:
-    """How many jobs are in progress, by (worker, queue)."""
+class Held(NamedTuple):
+    """Jobs in progress that have all this in common."""
+
+    worker: int
+    queue: int
+    task: str
+    n: int
+
+
+def held(tx: Tx) -> list[Held]:
     ids = claimed_ids(tx)
-    return {(row.worker_id, row.queue_id): row.n for row in tx.all(_HELD_ROWS, ids=ids)} if ids else {}
+    return [Held(*row) for row in tx.tuples(_HELD, ids=ids)] if ids else []
 
 
 def queues(tx: Tx) -> list[Queue]:
-    ready = {row.queue_id: row.n for row in tx.all(_DEPTH)}
-    delayed = {row.queue_id: row.n for row in tx.all(_DELAYED)}
-    limited = {row.queue_id: row.n for row in tx.all(_LIMITED)}
-    active = workers(tx)
     busy = held(tx)
+    return _queues(tx, busy, _workers(tx, busy))
+
+
+def queues_and_workers(tx: Tx) -> tuple[list[Queue], list[Worker]]:
+    """Both, and the active workers only: what they hold is looked up once."""
+    busy = held(tx)
+    active = _workers(tx, busy)
+    return _queues(tx, busy, active), active
+
+
+def _queues(tx: Tx, busy: Sequence[Held], active: Sequence[Worker]) -> list[Queue]:
+    outside = {(row.queue_id, bool(row.limited)): row.n for row in tx.all(_OUTSIDE)}
     return [
         Queue(
             name=row.name,
             weight=row.weight,
             paused=bool(row.paused),
-            ready=ready.get(row.id, 0),
-            delayed=delayed.get(row.id, 0),
-            in_progress=sum(n for (_, queue), n in busy.items() if queue == row.id),
-            oldest=to_datetime(tx.value(_HEADS, queue=row.id)) if ready.get(row.id) else None,
+            ready=row.ready,
+            delayed=outside.get((row.id, False), 0),
+            in_progress=sum(one.n for one in busy if one.queue == row.id),
+            oldest=to_datetime(row.oldest),
             workers=sum(1 for w in active if not w.queues or row.name in w.queues),
-            limited=limited.get(row.id, 0),
+            limited=outside.get((row.id, True), 0),
             at_once=Numbers.of(row.chosen).at_once,
             per_second=Numbers.of(row.chosen).per_second,
         )
@@ -411,10 +346,13 @@ def queues(tx: Tx) -> list[Queue]:
 
 def workers(tx: Tx, every: bool = False, most: int = 1000) -> list[Worker]:
     """The active workers, newest first; `every`: also those that stopped or were lost."""
-    busy = held(tx)
-    doing: dict[int, set[str]] = {}
-    for row in tx.all(_DOING, ids=claimed_ids(tx)) if busy else ():
-        doing.setdefault(row.worker_id, set()).add(row.name)
+    return _workers(tx, held(tx), every, most)
+
+
+def _workers(tx: Tx, busy: Sequence[Held], every: bool = False, most: int = 1000) -> list[Worker]:
+    holds: dict[int, list[Held]] = {}
+    for one in busy:
+        holds.setdefault(one.worker, []).append(one)
     return [
         Worker(
             id=row.id,
@@ -428,18 +366,19 @@ def workers(tx: Tx, every: bool = False, most: int = 1000) -> list[Worker]:
             memory_mib=row.memory,
             version=row.version,
             delivery=row.delivery,
-            holding=sum(n for (worker, _), n in busy.items() if worker == row.id),
-            doing=tuple(sorted(doing.get(row.id, ()))),
+            holding=sum(one.n for one in holds.get(row.id, ())),
+            doing=tuple(sorted({one.task for one in holds.get(row.id, ())})),
             registered_at=to_datetime(row.registered_at),
             heartbeat_at=to_datetime(row.heartbeat_at),
             lease_until=to_datetime(row.lease_until),
+            late=bool(row.late),
         )
         for row in tx.all(_WORKERS, every=every, most=most)
     ]
 
 
-def run_counts(tx: Tx) -> dict[str, int]:
-    return {State(row.state).word: row.n for row in tx.all(_RUN_COUNTS)}
+def run_counts(tx: Tx, ended: bool = True) -> dict[str, int]:
+    return {State(row.state).word: row.n for row in tx.all(_RUN_COUNTS if ended else _UNFINISHED_RUNS)}
 
 
 _WAITED = Sql(

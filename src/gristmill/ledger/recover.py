@@ -9,7 +9,7 @@ import orjson
 
 from gristmill.clock import SECOND, to_datetime
 from gristmill.errors import Invalid
-from gristmill.ledger import flow
+from gristmill.ledger import flow, workers
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
 from gristmill.model import Recovery, Repair
@@ -25,8 +25,9 @@ _NOTE = Sql(
     " VALUES (:subject, :at, :what, :run, :items, :detail) ON CONFLICT (subject_id, at, what)"
     " DO UPDATE SET items = gm_recovery.items + excluded.items"
 )
-_BEFORE = Sql(
-    "SELECT count(DISTINCT at) FROM gm_recovery WHERE subject_id = :subject AND at < :at AND at > :since AND what <> 'adopt'"
+_BEFORE = Sql(  # adopted work was good work, and how often a job may lose its worker is for its own budget to say
+    "SELECT count(DISTINCT at) FROM gm_recovery WHERE subject_id = :subject AND at < :at AND at > :since"
+    " AND what NOT IN ('adopt', 'rescue')"
 )
 _SUBJECT_OF = Sql("SELECT subject_id FROM gm_run WHERE id = :run")
 _SUBJECT = Sql(
@@ -81,6 +82,20 @@ def note_check(tx: Tx, pipeline: str, subject: str, at: int, found: Repair) -> b
     if row.run is not None:
         give_up(tx, row.run, earlier, [found])
     return False
+
+
+def rescue(tx: Tx, worker: int, gone: bool, at: int, why: str) -> int | None:
+    """Rescues a lost worker, and writes that down for each run that it held jobs of: both or neither.
+
+    So it is counted once, however often a pass dies: who comes later finds a worker that is lost already, and says None.
+    """
+    lost = workers.take_back(tx, worker, gone)
+    if lost is None:
+        return None
+    for run in sorted({each.run for each in lost if each.run is not None}):
+        taken = [Repair("rescue", f"job {each.job}", f"worker {worker}: {why}") for each in lost if each.run == run]
+        note(tx, run, at, "rescue", taken)
+    return len(lost)
 
 
 def give_up(tx: Tx, run: int, earlier: int, found: Sequence[Repair]) -> None:

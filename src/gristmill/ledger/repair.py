@@ -17,14 +17,11 @@ from gristmill.ledger.columns import STAGE, columns
 from gristmill.ledger.finish import Outcome, Verdict, settle
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
+from gristmill.ledger.whose import ALL, MATCHES, Whose, of
 from gristmill.model import Repair
 from gristmill.states import TERMINAL, StageState, State, WorkerState
 
-_RUNS = (
-    "SELECT r.id FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id WHERE {}"
-    " AND (CAST(:subject AS text) IS NULL OR s.name = :subject)"
-    " AND (CAST(:pipeline AS text) IS NULL OR s.pipeline = :pipeline) ORDER BY r.id"
-)
+_RUNS = f"SELECT r.id FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id WHERE {{}} AND {MATCHES} ORDER BY r.id"
 _NO_ACTIVE = (
     f"r.state = {State.WAITING:d} AND NOT EXISTS (SELECT 1 FROM gm_run a WHERE a.subject_id = r.subject_id"
     f" AND a.state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d}))"
@@ -58,12 +55,12 @@ _RECOUNT = Sql(
 )
 _ORPHANS = Sql(
     f"SELECT id, attempt, run_id, {PART_OF} AS part_of, worker_id FROM gm_job"
-    f" WHERE state = {State.IN_PROGRESS:d} AND coalesce(started_at, created_at) <= {{now}} - :quiet"
+    f" WHERE state = {State.IN_PROGRESS:d} AND {of('run_id')} AND coalesce(started_at, created_at) <= {{now}} - :quiet"
     " AND NOT EXISTS (SELECT 1 FROM gm_worker w"
     f" WHERE w.id = gm_job.worker_id AND w.state = {WorkerState.ACTIVE:d}) ORDER BY worker_id, id LIMIT :most"
 )
 _OUT_OF_LINE = Sql(
-    f"SELECT id FROM gm_job WHERE state = {State.QUEUED:d} AND ready IS NULL AND run_at IS NULL"
+    f"SELECT id FROM gm_job WHERE state = {State.QUEUED:d} AND ready IS NULL AND run_at IS NULL AND {of('run_id')}"
     " AND coalesce(started_at, created_at) <= {now} - :quiet"
     " AND (parts_left IS NULL OR parts_left = 0) ORDER BY id LIMIT :most"  # others wait for their parts
 )
@@ -197,9 +194,9 @@ def _recount(tx: Tx, run: int, stage: dict[str, Any], stopping: bool) -> Iterato
         yield Repair("recount", target, ", ".join(wrong))
 
 
-def repair_orphans(tx: Tx, mend: bool, quiet: int = 0, most: int = 1000) -> list[Repair]:
+def repair_orphans(tx: Tx, mend: bool, quiet: int = 0, most: int = 1000, whose: Whose = ALL) -> list[Repair]:
     """Jobs in progress under a worker that is no longer active; of one worker at a time, for the order of locks."""
-    rows = tx.all(_ORPHANS, most=most, quiet=quiet)
+    rows = tx.all(_ORPHANS, most=most, quiet=quiet, **whose._asdict())
     rows = [row for row in rows if row.worker_id == rows[0].worker_id] if mend else rows
     if rows and mend:
         lost = [Outcome(row.id, row.attempt, row.run_id, Verdict.LOST, part_of=row.part_of) for row in rows]
@@ -207,9 +204,9 @@ def repair_orphans(tx: Tx, mend: bool, quiet: int = 0, most: int = 1000) -> list
     return [Repair("release", f"job {row.id}", f"its worker {row.worker_id} is not active") for row in rows]
 
 
-def repair_line(tx: Tx, mend: bool, quiet: int = 0, most: int = 1000) -> list[Repair]:
+def repair_line(tx: Tx, mend: bool, quiet: int = 0, most: int = 1000, whose: Whose = ALL) -> list[Repair]:
     """Queued jobs that are neither ready nor delayed."""
-    ids = [row.id for row in tx.all(_OUT_OF_LINE, most=most, quiet=quiet)]
+    ids = [row.id for row in tx.all(_OUT_OF_LINE, most=most, quiet=quiet, **whose._asdict())]
     if ids and mend:
         for row in tx.all(_INTO_LINE, ids=ids):
             tx.ring(row.queue_id)

@@ -63,8 +63,10 @@ class Fired(NamedTuple):
 
 
 _COLUMNS = columns(SCHEDULE)
-_ALL = Sql(f"SELECT {_COLUMNS} FROM gm_schedule ORDER BY name")
-_ONE = Sql(f"SELECT {_COLUMNS} FROM gm_schedule WHERE name = :name")
+_LATE = 120 * SECOND  # that a schedule may be: workers look every second
+_SHOWN = f"{_COLUMNS}, due_at < {{now}} - {_LATE} AS overdue"
+_ALL = Sql(f"SELECT {_SHOWN} FROM gm_schedule ORDER BY name")
+_ONE = Sql(f"SELECT {_SHOWN} FROM gm_schedule WHERE name = :name")
 _LOCK = Sql(f"SELECT {_COLUMNS} FROM gm_schedule WHERE id = :schedule {{lock}}")
 _LOCK_NAMED = Sql(f"SELECT {_COLUMNS} FROM gm_schedule WHERE name = :name {{lock}}")
 _NEXT = Sql("SELECT {now} AS at, (SELECT min(due_at) FROM gm_schedule WHERE due_at IS NOT NULL) AS due")
@@ -163,6 +165,7 @@ def _entry(row: Any) -> ScheduleEntry:
         paused_at=to_datetime(row.paused_at),
         paused_by=row.paused_by,
         problem=problem,
+        late=state == "on" and bool(row.overdue),
     )
 
 

@@ -339,17 +339,32 @@ Index(
     sqlite_where=job.c.ready.is_not(None),
     postgresql_where=job.c.ready.is_not(None),
 )
-Index("gm_job_due", job.c.run_at, sqlite_where=job.c.run_at.is_not(None), postgresql_where=job.c.run_at.is_not(None))
+# Those that wait outside the line, by when; with their queues, so that they are counted without a look at each.
+_IS_LATER = text("run_at IS NOT NULL")
+Index("gm_job_later", job.c.run_at, job.c.queue_id, sqlite_where=_IS_LATER, postgresql_where=_IS_LATER)
 # Those that wait for a limit, by key. A constant, since PostgreSQL looks at every column that an index mentions.
 _WAITS = text(f"run_at = {WAITING}")
 Index("gm_job_limited", job.c.limit_id, job.c.priority, job.c.id, sqlite_where=_WAITS, postgresql_where=_WAITS)
 _IS_UNIQUE = text("unique_key IS NOT NULL")
 Index("gm_job_unique", job.c.unique_key, unique=True, sqlite_where=_IS_UNIQUE, postgresql_where=_IS_UNIQUE)
+# The key that a job on its own was asked for with is kept when it has ended, and looked for. It never changes.
+_HAS_KEY = text("stage_id IS NULL AND unique_name IS NOT NULL")
+Index(
+    "gm_job_own_key",
+    job.c.task_id,
+    job.c.unique_name,
+    job.c.id,
+    sqlite_where=_HAS_KEY,
+    postgresql_where=_HAS_KEY,
+)
 
 # Not "state = failed": PostgreSQL touches every index of a row whose update changes a column that an index mentions.
 _HAS_ERROR = text("fingerprint IS NOT NULL")
 Index("gm_job_error", job.c.fingerprint, job.c.id, sqlite_where=_HAS_ERROR, postgresql_where=_HAS_ERROR)
+Index("gm_job_failed", job.c.id, sqlite_where=_HAS_ERROR, postgresql_where=_HAS_ERROR)  # the last ones, whatever the error
 
+_IS_ARCHIVED = text("archived_at IS NOT NULL")
+Index("gm_job_archived", job.c.id, sqlite_where=_IS_ARCHIVED, postgresql_where=_IS_ARCHIVED)
 _IS_ODD = text("odd IS NOT NULL")
 Index("gm_job_odd", job.c.odd, job.c.id, sqlite_where=_IS_ODD, postgresql_where=_IS_ODD)
 # Jobs on their own, by queue and task: those of runs are found through their stages. None of it ever changes.
@@ -417,6 +432,13 @@ Index(
     sqlite_where=attempt.c.fingerprint.is_not(None),
     postgresql_where=attempt.c.fingerprint.is_not(None),
 )
+Index(
+    "gm_attempt_when",
+    attempt.c.ended_at,
+    attempt.c.fingerprint,
+    sqlite_where=attempt.c.fingerprint.is_not(None),
+    postgresql_where=attempt.c.fingerprint.is_not(None),
+)
 
 # Errors that somebody has seen and does not want to see in the list any more.
 ignored_error = Table(
@@ -477,7 +499,7 @@ recovery = Table(
     metadata,
     Column("subject_id", BigInteger, ForeignKey("gm_subject.id", ondelete="CASCADE"), primary_key=True),
     Column("at", BigInteger, primary_key=True),  # when the pass began
-    Column("what", Text, primary_key=True),  # repair, check, adopt
+    Column("what", Text, primary_key=True),  # repair, check, adopt, rescue
     Column("run_id", BigInteger),
     Column("items", BigInteger, nullable=False),
     Column("detail", Text, nullable=False),

@@ -8,45 +8,51 @@ from typing import Any, NamedTuple
 from gristmill.clock import to_datetime
 from gristmill.errors import NotFound, Refused, quoted
 from gristmill.ledger import flow
-from gristmill.ledger.choose import THERE
+from gristmill.ledger.choose import REMOVING, THERE
 from gristmill.ledger.columns import ATTEMPT, columns
 from gristmill.ledger.parts import PartOfEnded
 from gristmill.ledger.read import attempt, conditions
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import InClosedStage, audit, requeue_job
 from gristmill.ledger.store import Tx
-from gristmill.model import ErrorDetail, ErrorPlace, ErrorSubject, Signature
+from gristmill.model import ErrorDetail, ErrorPlace, ErrorSubject, Rank, Signature
 
 Where = Mapping[str, Mapping[str, Any]]
 
+UNLESS_IGNORED: Where = {"i.fingerprint IS NULL": {}}
 _NAMED = 100  # stages, subjects and jobs that a detail names, the most affected first
 
 _JOINED = (
-    "gm_attempt a JOIN gm_job j ON j.id = a.job_id JOIN gm_queue q ON q.id = j.queue_id"
-    " JOIN gm_task t ON t.id = j.task_id LEFT JOIN gm_stage g ON g.id = j.stage_id LEFT JOIN gm_run r ON r.id = j.run_id"
+    "gm_attempt a JOIN gm_job j ON j.id = a.job_id LEFT JOIN gm_stage g ON g.id = j.stage_id"
+    " LEFT JOIN gm_run r ON r.id = j.run_id"
+)
+_WITH_NAMES = (
+    f"{_JOINED} JOIN gm_queue q ON q.id = j.queue_id JOIN gm_task t ON t.id = j.task_id"
     " LEFT JOIN gm_subject s ON s.id = r.subject_id"
 )
-_FROM = f" FROM {_JOINED}"
 # A job is failed now by this error if the error is the one that it ended with.
 _COUNTS = "count(DISTINCT CASE WHEN j.fingerprint = a.fingerprint THEN j.id END) AS failed, count(*) AS attempts"
+_IGNORED = "LEFT JOIN gm_ignored_error i ON i.fingerprint = a.fingerprint"
+# Of each signature, as many attempts as there are at most, and as many jobs: both by walking an index, not a job is read.
+_ATTEMPTS = f"SELECT a.fingerprint, count(*) AS n FROM gm_attempt a {_IGNORED}%s GROUP BY a.fingerprint"
+_FAILED = Sql("SELECT fingerprint, count(*) AS n FROM gm_job WHERE fingerprint IS NOT NULL GROUP BY fingerprint")
+_FEW = "{rows few: mark text} CROSS JOIN "  # SQLite begins with them
 _LIST = (
     f"SELECT a.fingerprint, {_COUNTS}, count(DISTINCT r.subject_id) AS subjects, min(a.ended_at) AS first_seen,"
-    " max(a.ended_at) AS last_seen, max(i.at) AS ignored_at"
-    f"{_FROM} LEFT JOIN gm_ignored_error i ON i.fingerprint = a.fingerprint%s"
-    " GROUP BY a.fingerprint ORDER BY failed DESC, attempts DESC, a.fingerprint LIMIT :most"
+    f" max(a.ended_at) AS last_seen, max(i.at) AS ignored_at FROM %s{_JOINED} {_IGNORED}%s GROUP BY a.fingerprint"
 )
-_EXAMPLE = f"SELECT {columns(ATTEMPT, 'a')}{_FROM}%s ORDER BY a.ended_at DESC, a.job_id DESC LIMIT 1"
+_EXAMPLE = f"SELECT {columns(ATTEMPT, 'a')} FROM {_JOINED}%s ORDER BY a.ended_at DESC, a.job_id DESC LIMIT 1"
 _EXAMPLES = (  # CROSS: SQLite begins with the few
     "SELECT a.fingerprint, a.error_class, a.error FROM {rows last: mark text, seen bigint} CROSS JOIN"
     f" {_JOINED}%s ORDER BY a.job_id"
 )
 _PLACES = Sql(
-    f"SELECT r.pipeline, g.name AS stage, t.name AS task, q.name AS queue, {_COUNTS}{_FROM}"
+    f"SELECT r.pipeline, g.name AS stage, t.name AS task, q.name AS queue, {_COUNTS} FROM {_WITH_NAMES}"
     " WHERE a.fingerprint = :fingerprint GROUP BY r.pipeline, g.name, t.name, q.name"
     " ORDER BY failed DESC, attempts DESC, task LIMIT :most"
 )
 _SUBJECTS = Sql(
-    f"SELECT s.pipeline, s.name, {_COUNTS}{_FROM} WHERE a.fingerprint = :fingerprint AND s.id IS NOT NULL"
+    f"SELECT s.pipeline, s.name, {_COUNTS} FROM {_WITH_NAMES} WHERE a.fingerprint = :fingerprint AND s.id IS NOT NULL"
     " GROUP BY s.id, s.pipeline, s.name ORDER BY failed DESC, attempts DESC, s.pipeline, s.name LIMIT :most"
 )
 _JOBS = Sql("SELECT id FROM gm_job WHERE fingerprint = :fingerprint ORDER BY id DESC LIMIT :most")
@@ -63,12 +69,50 @@ _HEED = Sql("DELETE FROM gm_ignored_error WHERE fingerprint = :fingerprint")
 # ---- looking
 
 
-def signatures(tx: Tx, where: Where, most: int) -> list[Signature]:
-    """What failed attempts that meet every condition have in common; what fails the most jobs now comes first."""
-    clauses, values = conditions({"a.fingerprint IS NOT NULL": {}, THERE: {}, **where})
-    rows = tx.all(Sql(_LIST % clauses), most=most, **values)
+def signatures(tx: Tx, where: Where, most: int, behind: Rank | None = None) -> list[Signature]:
+    """What failed attempts that meet every condition have in common; what fails the most jobs now comes first. `behind`:
+    the rank of the last one of the page before."""
+    rows = _most_failing(tx, where, most, behind)
     examples = _examples(tx, rows, where) if rows else {}
     return [_signature(row, examples[row.fingerprint]) for row in rows]
+
+
+def _most_failing(tx: Tx, where: Where, most: int, behind: Rank | None) -> list[Any]:
+    """To count exactly is to read the job of every attempt. So only those are counted that can come first; and all, if
+    others could come before them after all."""
+    ranks = _at_most(tx, where)
+    if behind is not None and _all_count(tx, where):
+        ranks = [rank for rank in ranks if rank > behind]
+    few = {"few.mark = a.fingerprint": {"few": [(rank[-1],) for rank in ranks[:most]]}}
+    found = _counted(tx, {**few, **where}, behind, _FEW) if ranks else []
+    if ranks[most:] and (len(found) < most or _rank(*found[-1][:3]) > ranks[most]):
+        found = _counted(tx, where, behind)
+    return found[:most]
+
+
+def _all_count(tx: Tx, where: Where) -> bool:
+    """Whether each signature has the very rank that it has at most."""
+    return where.keys() <= UNLESS_IGNORED.keys() and tx.value(REMOVING) is None
+
+
+def _counted(tx: Tx, where: Where, behind: Rank | None, of: str = "") -> list[Any]:
+    clauses, values = conditions({"a.fingerprint IS NOT NULL": {}, THERE: {}, **where})
+    ranked = sorted((_rank(*row[:3]), row) for row in tx.all(Sql(_LIST % (of, clauses)), **values))
+    return [row for rank, row in ranked if behind is None or rank > behind]
+
+
+def _at_most(tx: Tx, where: Where) -> list[Rank]:
+    """The rank that each signature has if all its attempts and jobs count, the first first."""
+    of_attempts = {clause: bound for clause, bound in where.items() if clause.startswith(("a.", "i."))}
+    clauses, values = conditions({"a.fingerprint IS NOT NULL": {}, **of_attempts})
+    failed = {row.fingerprint: row.n for row in tx.all(_FAILED)}
+    rows = tx.all(Sql(_ATTEMPTS % clauses), **values)
+    return sorted(_rank(row.fingerprint, min(row.n, failed.get(row.fingerprint, 0)), row.n) for row in rows)
+
+
+def _rank(fingerprint: str, failed: int, attempts: int) -> Rank:
+    """What fails the most jobs now comes first, then what failed the most attempts."""
+    return -failed, -attempts, fingerprint
 
 
 def _examples(tx: Tx, rows: Sequence[Any], where: Where) -> dict[str, Any]:
@@ -90,9 +134,6 @@ def _signature(row: Any, example: Any) -> Signature:
         last_seen=to_datetime(row.last_seen),
         ignored=row.ignored_at is not None,
     )
-
-
-UNLESS_IGNORED: Where = {"i.fingerprint IS NULL": {}}
 
 
 def _on_tables(where: Where) -> Where:

@@ -8,6 +8,7 @@
 {place}                   of event `f.nr` of a transaction: given after the commit (SQLite: the next ones)
 {in name}                 `= ANY(list)`
 {glob}                    compares text with a pattern, which `glob` has translated
+{like}                    the same whatever the case, with a pattern that `like` has translated
 {newest}                  the job whose number SQLite would give again if it were deleted
 {one_of SELECT …}         `= ANY(ARRAY(SELECT …))`: PostgreSQL must run a locking sub-select exactly once
 {rows f: id bigint, …}    a list of tuples as a table
@@ -18,12 +19,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
 _IN = re.compile(r"\{in (?P<in>\w+)\}")
 _FRAGMENT = re.compile(r"\{rows (?P<rows>\w+): (?P<columns>[^}]+)\}|\{one_of (?P<sub>[^}]+)\}")
+_LIMIT = re.compile(r"\bLIMIT (:\w+)")  # SQLite looks at such a number when it plans, and so plans again at every use
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 
 WAITING = 1 << 62  # `run_at` of a job that waits for its limit: later than any time
@@ -48,6 +51,7 @@ _WORDS = {
         "{place}": "NULL::bigint",
         "{by_limit}": "",
         "{glob}": "LIKE",
+        "{like}": "ILIKE",
         "{newest}": "false",
         "{true}": "true",
         "{false}": "false",
@@ -69,6 +73,7 @@ _WORDS = {
         "{next}": ":now",  # ties go by rowid, and there are no dead index entries to step over
         "{by_limit}": "INDEXED BY gm_job_limited",  # it would rather read all jobs that wait, for each key
         "{glob}": "GLOB",
+        "{like}": "LIKE",  # which tells no `a` from an `A`
         "{newest}": "id = (SELECT max(id) FROM gm_job)",
         "{true}": "1",
         "{false}": "0",
@@ -85,8 +90,14 @@ class Sql:
 
     def compiled(self, dialect: str) -> _Compiled:
         if dialect not in self._compiled:
-            self._compiled[dialect] = _Compiled(self.text, dialect)
+            self._compiled[dialect] = _compiled(self.text, dialect)
         return self._compiled[dialect]
+
+
+@lru_cache(maxsize=500)
+def _compiled(text: str, dialect: str) -> _Compiled:
+    """Lists put their statements together each time they are asked for, and the same few again and again."""
+    return _Compiled(text, dialect)
 
 
 class _Compiled:
@@ -97,6 +108,8 @@ class _Compiled:
         for word, meaning in _WORDS[dialect].items():
             text = text.replace(word, meaning)
         text = _FRAGMENT.sub(self._fragment, _IN.sub(self._list, text))
+        if not self.postgres:
+            text = _LIMIT.sub(r"LIMIT \1 + 0", text)
         self.needs_now = bool(re.search(r":now\b", text))
         self.named = _PARAMETER.sub(r":\1 ", text)  # as SQLAlchemy's text() reads it: not before "::"
         self.sql = _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%")) if self.postgres else text
@@ -142,8 +155,11 @@ def numbers(states: Iterable[int]) -> str:
 
 def glob(pattern: str, dialect: str) -> str:
     """A pattern with `*` and `?` as the dialect's {glob} reads it. SQLite's LIKE would not tell `a` from `A`."""
-    if dialect == "sqlite":
-        return pattern.replace("[", "[[]")
+    return pattern.replace("[", "[[]") if dialect == "sqlite" else like(pattern)
+
+
+def like(pattern: str) -> str:
+    """A pattern with `*` and `?` as {like} reads it, before `ESCAPE '\\'`."""
     for letter in "\\%_":
         pattern = pattern.replace(letter, f"\\{letter}")
     return pattern.replace("*", "%").replace("?", "_")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from gristmill.errors import Refused
-from gristmill.ledger import flow, parts
+from gristmill.ledger import drawing, flow, parts
 from gristmill.ledger.columns import JOB, columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Tx
@@ -210,6 +210,7 @@ def raise_jobs(tx: Tx, run: int, most: int = 2000) -> int:
     return raised or parts.raise_queued(tx, run, row.priority, most)
 
 
+AS_JOB = "NULL AS stage, NULL AS subject, '' AS task, '' AS queue, false AS adopted, NULL AS missed"  # of a new one
 _COLUMNS = (
     "task_id, queue_id, pool, priority, state, ready, run_at, created_at, args, unique_key, unique_name, unique_scope,"
     " limit_id"
@@ -220,7 +221,7 @@ _ENQUEUE = Sql(
     " coalesce(f.at, {now} + f.delay, CASE WHEN f.lim IS NOT NULL THEN {waiting} END), {now}, f.args,"
     " f.twin, f.twin, f.scope, f.lim FROM {rows f: task int, queue int, pool smallint, priority smallint, args text,"
     " at bigint, delay bigint, twin text, scope smallint, lim int} WHERE true ON CONFLICT DO NOTHING"
-    f" RETURNING {columns(JOB)}, NULL AS stage, NULL AS subject, '' AS task, '' AS queue, false AS adopted, NULL AS missed"
+    f" RETURNING {columns(JOB)}, {AS_JOB}"
 )
 # What all have in common is not sent with each.
 _ENQUEUE_READY = Sql(
@@ -254,19 +255,55 @@ def enqueue(tx: Tx, job: NewJob) -> tuple[int, bool, Any]:
 
 
 _BULK = 5000  # jobs per statement
+_WRITTEN = 1000  # and per text of COPY
+COPIED = 200  # so many are worth the round trips that COPY takes more
+_ABREAST = 50  # jobs with one place in the line: they stand as they were written
 
 
 def enqueue_many(tx: Tx, like: NewJob, args: Sequence[str], limits: Sequence[int | None] = ()) -> list[int]:
     """Adds jobs of one task without unique keys, all or none; says their ids. They differ in arguments, and in the keys of
     their limits if they have any."""
+    alike = {"task_id": like.task_id, "queue_id": like.queue_id, "pool": like.pool, "priority": like.priority}
     if not limits:
         tx.ring(like.queue_id)
+        if tx.dialect == "sqlite":
+            return _insert_ready(tx, alike, args)
+        if len(args) >= COPIED:
+            return _copy_ready(tx, alike, args)
     for limit in set(limits) - {None}:
         tx.poke(limit)
     rows = list(zip(args, limits, strict=True) if limits else zip(args, strict=True))
-    alike = {"task_id": like.task_id, "queue_id": like.queue_id, "pool": like.pool, "priority": like.priority}
     ids: list[int] = []
     for first in range(0, len(rows), _BULK):
         some = rows[first : first + _BULK]
         ids += [row[0] for row in tx.tuples(_ENQUEUE_WAITING if limits else _ENQUEUE_READY, f=some, **alike)]
     return ids
+
+
+def _insert_ready(tx: Tx, alike: Mapping[str, int], args: Sequence[str]) -> list[int]:
+    """SQLite. They are not told their numbers, which takes time: these are the next ones."""
+    ids = drawing.new_ids(tx, len(args))
+    place, now = drawing.place(tx)
+    of_all = {**alike, "state": State.QUEUED, "ready": place, "created_at": now}
+    tx.add_alike("gm_job", of_all, ("args",), list(zip(args, strict=True)))
+    return list(ids)
+
+
+def _copy_ready(tx: Tx, alike: Mapping[str, int], args: Sequence[str]) -> list[int]:
+    """PostgreSQL: INSERT would take twice as long."""
+    ids = drawing.new_ids(tx, len(args))
+    places = drawing.places(tx, -(-len(args) // _ABREAST))
+    values = "\t".join(f"{value:d}" for value in (*alike.values(), State.QUEUED))
+
+    def texts() -> Iterator[str]:
+        """A few places at a time: each text costs its own way to the server."""
+        for first in range(0, len(args), _WRITTEN):
+            rows: list[str] = []
+            for n in range(first, min(first + _WRITTEN, len(args)), _ABREAST):
+                head = "\t".join((values, *map(str, places[n // _ABREAST])))
+                some = slice(n, n + _ABREAST)
+                rows += [f"{head}\t{number:d}\t{text}\n" for number, text in zip(ids[some], args[some], strict=True)]
+            yield "".join(rows).replace("\\", r"\\")  # JSON has no other sign that COPY would take for its own
+
+    tx.copy("gm_job", f"{', '.join(alike)}, state, ready, created_at, id, args", texts())
+    return list(ids)

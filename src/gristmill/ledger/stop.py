@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from sqlalchemy.exc import IntegrityError
 
-from gristmill.errors import NotFound, Refused
+from gristmill.errors import NotConfirmed, NotFound, Refused
 from gristmill.ledger import done, flow, parents, parts
 from gristmill.ledger.chores import NOT_EMITTED
 from gristmill.ledger.claim import PART_OF
@@ -90,9 +90,11 @@ def audit(tx: Tx, who: str, verb: str, target: str, **detail: Any) -> int:
     return number
 
 
-def forget_done(tx: Tx, pipeline: str, subject: str, stage: str | None, *, by: str) -> int:
-    """Forgets the fingerprints of a subject (or of one stage of it)."""
+def forget_done(tx: Tx, pipeline: str, subject: str, stage: str | None, *, by: str, confirm: int | None = None) -> int:
+    """Forgets the fingerprints of a subject (or of one stage of it); with `confirm`, only if they are so many."""
     forgotten = done.forget(tx, pipeline, subject, stage)
+    if confirm is not None and confirm != forgotten:
+        raise NotConfirmed(forgotten, confirm)
     audit(tx, by, "forget", f"{pipeline} {subject}", stage=stage, forgotten=forgotten)
     return forgotten
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from sqlalchemy import Connection, Engine, exc
+from sqlalchemy import Connection, exc
 from sqlalchemy.engine import URL
 
 from gristmill.clock import Clock
@@ -23,6 +23,7 @@ from gristmill.errors import DatabaseError, Invalid, SchemaMismatch, Unavailable
 from gristmill.ledger import commits, last
 from gristmill.ledger.columns import REVISION, VERSION_TABLE
 from gristmill.ledger.engines import parse_url, postgres_engine, shown, sqlite_engine
+from gristmill.ledger.kept import Kept
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.tx import DELAYED, GuestTx, Tx
 
@@ -40,6 +41,11 @@ class Announcer(Protocol):
 
     def before_commit(self, tx: Tx, queues: Iterable[int]) -> None: ...
     def after_commit(self, queues: Iterable[int]) -> None: ...
+    def notice(self, queue: int) -> tuple[str, str] | None:
+        """Instead of both, channel and payload that a statement may notify by itself; None: that would not do."""
+
+    def ahead(self, queue: int) -> bool:
+        """Instead of both, rings for what is about to be written, where who hears it waits for that; False: it cannot."""
 
 
 _V = TypeVar("_V", bound=Callable[..., Any])
@@ -56,14 +62,12 @@ class Ledger:
 
     def __init__(self, url: str | URL, clock: Clock | None = None) -> None:
         self.url = parse_url(url)
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.clock = clock
         self.announcer: Announcer | None = None
         self._writing = threading.local()  # `here`: this thread has SQLite's turn to write
         self.engine = sqlite_engine(self.url) if self.is_sqlite else postgres_engine(self.url)
-
-    @property
-    def is_sqlite(self) -> bool:
-        return self.url.get_backend_name() == "sqlite"
+        self._kept = Kept(self.engine, self._connect)
 
     @property
     def path(self) -> Path:
@@ -77,6 +81,7 @@ class Ledger:
         return url.render_as_string(hide_password=False)
 
     def close(self) -> None:
+        self._kept.let_go()
         self.engine.dispose()
 
     def now(self) -> int | None:
@@ -89,19 +94,28 @@ class Ledger:
         """Runs one verb in one transaction, and returns once it is known to be committed."""
         for attempt in range(20):
             try:
-                return self._once(verb, *args, **kwargs)
+                return self._once(None, verb, *args, **kwargs)
             except exc.DBAPIError as error:
                 if getattr(error.orig, "sqlstate", None) not in _DEADLOCK:
                     raise _explained(error, self.url) from error
                 time.sleep(0.002 * attempt)
         raise Unavailable(f"{shown(self.url)}: the database chose this transaction as a deadlock victim 20 times")
 
-    def _once(self, verb: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        with _connected(self.engine, self.url) as connection, self._turn(connection):
+    def foretold(self, queue: int, verb: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """The same on SQLite, for a verb that makes jobs of one queue ready: workers wake up while it is at it. They do not
+        look before it has committed: what they look at, they look at in their turn."""
+        try:
+            return self._once(queue, verb, *args, **kwargs)
+        except exc.DBAPIError as error:
+            raise _explained(error, self.url) from error
+
+    def _once(self, queue: int | None, verb: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """`queue`: that will have ready jobs, if nothing goes wrong."""
+        with self._kept.lent() as connection, self._turn(connection):
+            told = queue is not None and self.announcer is not None and self.announcer.ahead(queue)
             tx = Tx(connection, self.now())
             try:
-                if self.is_sqlite:
-                    tx.script("BEGIN IMMEDIATE")
+                tx.begin()
                 result = verb(tx, *args, **kwargs)
                 last.settle(tx)
                 if tx.rung and self.announcer:
@@ -114,12 +128,32 @@ class Ledger:
             try:
                 tx.commit()
             except exc.DBAPIError as error:
-                if mark is None or not (error.connection_invalidated and self._committed(mark)):
+                if mark is None or not (error.connection_invalidated and self.insist(commits.is_committed, mark)):
                     tx.rollback()
                     raise
-        if tx.rung and self.announcer:
+        if tx.rung and self.announcer and not told:
             self.announcer.after_commit(tx.rung)
         return result
+
+    def at_once(
+        self, verb: Callable[Concatenate[Tx, commits.Mark, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[commits.Mark, T | None]:
+        """Runs a verb of one statement, which leaves its mark and rings by itself: one round trip instead of three. None:
+        it is committed, but what it said got lost."""
+        with self._kept.lent() as connection:
+            tx = Tx(connection, self.now())
+            made, sent = commits.next_mark(tx), False
+            try:
+                tx.check_open()
+                sent = True
+                return made, verb(tx, made, *args, **kwargs)
+            except exc.DBAPIError as error:
+                if not (sent and error.connection_invalidated):
+                    raise _explained(error, self.url) from error
+                lost = error
+        if not self.insist(commits.is_committed, made):
+            raise _explained(lost, self.url) from lost
+        return made, None
 
     def join(self, connection: Connection, verb: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs one verb in the caller's transaction: it takes effect if and when that commits."""
@@ -145,7 +179,7 @@ class Ledger:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A transaction for an application's own tables and for `join`; it commits at the end of the block."""
-        with _connected(self.engine, self.url) as connection:
+        with self._connected() as connection:
             connection.info[_RUNG] = set()
             with self._turn(connection):
                 try:
@@ -178,12 +212,25 @@ class Ledger:
             finally:
                 self._writing.here = False
 
-    def _committed(self, mark: commits.Mark) -> bool:
-        """What became of a transaction whose COMMIT got no answer."""
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        """A connection of the pool, for whatever SQLAlchemy does with it."""
+        self._kept.let_go()
+        with self._connect() as connection:
+            yield connection
+
+    def _connect(self) -> Connection:
+        try:
+            return self.engine.connect()
+        except exc.DBAPIError as error:
+            raise _explained(error, self.url) from error
+
+    def insist(self, look: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Finds out what became of a transaction whose COMMIT got no answer."""
         deadline = time.monotonic() + _RESOLVE_FOR
         while True:
             try:
-                return self.glance(commits.is_committed, mark)
+                return self.glance(look, *args, **kwargs)
             except Unavailable:
                 pass  # not back yet
             if time.monotonic() > deadline:
@@ -195,7 +242,7 @@ class Ledger:
     @contextlib.contextmanager
     def reading(self) -> Iterator[Tx]:
         """A consistent look, which never waits for writers."""
-        with _connected(self.engine, self.url) as connection:
+        with self._kept.lent() as connection:
             tx = Tx(connection, self.now())
             try:
                 tx.script("BEGIN" if self.is_sqlite else _READ)
@@ -205,6 +252,14 @@ class Ledger:
                 raise _explained(error, self.url) from error
             finally:
                 tx.rollback()
+
+    @contextlib.contextmanager
+    def reading_in_turn(self) -> Iterator[Tx]:
+        """The same behind those who write to SQLite now: what they rang for ahead of that is there."""
+        with self._kept.lent() as connection, self._turn(connection):
+            pass
+        with self.reading() as tx:
+            yield tx
 
     def patiently(self, look: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a look for a job, which waits for a database that is away, as its worker does: its lease ends both."""
@@ -220,18 +275,17 @@ class Ledger:
 
     def glance(self, look: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a look, or a verb, of one statement: that is atomic by itself, and one round trip instead of four."""
-        with _connected(self.engine, self.url) as connection:
+        with self._kept.lent() as connection:
             tx = Tx(connection, self.now())
             try:
-                with tx.without_transaction():
-                    return look(tx, *args, **kwargs)
+                return look(tx, *args, **kwargs)
             except exc.DBAPIError as error:
                 raise _explained(error, self.url) from error
 
     @contextlib.contextmanager
     def exclusively(self) -> Iterator[Connection]:
         """One transaction for a change of schema: one at a time, and all or nothing on both databases."""
-        with _connected(self.engine, self.url) as connection, self._turn(connection):
+        with self._connected() as connection, self._turn(connection):
             try:
                 lock = "BEGIN IMMEDIATE" if self.is_sqlite else "SELECT pg_advisory_xact_lock(hashtext('gristmill schema'))"
                 connection.exec_driver_sql(lock)
@@ -245,7 +299,7 @@ class Ledger:
     @contextlib.contextmanager
     def alone(self) -> Iterator[Any]:
         """The driver's own connection, outside any transaction; on SQLite none of us writes meanwhile."""
-        with _connected(self.engine, self.url) as connection, self._turn(connection):
+        with self._connected() as connection, self._turn(connection):
             yield connection.connection.driver_connection
 
     @contextlib.contextmanager
@@ -258,7 +312,7 @@ class Ledger:
             finally:
                 os.close(file)
             return
-        with _connected(self.engine, self.url) as connection:
+        with self._connected() as connection:
             lock = f"advisory_lock(hashtext('gristmill {what}'))"
             session = connection.execution_options(isolation_level="AUTOCOMMIT")
             try:
@@ -295,7 +349,7 @@ class Ledger:
 
     def revision(self, table: str = VERSION_TABLE) -> str | None:
         """Where the ledger's history is in this database, or that of an application with this version table."""
-        with _connected(self.engine, self.url) as connection:
+        with self._connected() as connection:
             try:
                 row = connection.exec_driver_sql(f"SELECT version_num FROM {table}").first()
                 return None if row is None else str(row[0])
@@ -314,20 +368,10 @@ class Ledger:
 _OUTAGE = 30.0  # seconds that a job waits for a database that is away; its lease is usually over before
 _RUNG = "gristmill_rung"  # where a connection of `transaction` remembers what to ring for once that has committed
 _READ = (
-    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on;"
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on;"
     " SET LOCAL plan_cache_mode = force_custom_plan"  # a list is planned for what it asks for, not for what others did
 )
 _OLDEST = Sql("SELECT oldest FROM gm_ledger")
-
-
-@contextlib.contextmanager
-def _connected(engine: Engine, url: URL) -> Iterator[Connection]:
-    try:
-        connection = engine.connect()
-    except exc.DBAPIError as error:
-        raise _explained(error, url) from error
-    with connection:
-        yield connection
 
 
 def _explained(error: exc.DBAPIError, url: URL) -> DatabaseError:

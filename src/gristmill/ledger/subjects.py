@@ -7,6 +7,7 @@ from typing import Any
 
 from gristmill.clock import SECOND, to_datetime
 from gristmill.errors import NotFound, quoted
+from gristmill.ledger.choose import named
 from gristmill.ledger.columns import SUBJECT, columns
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.stop import audit
@@ -59,6 +60,7 @@ _RUNS = Sql(
     f" AND state IN ({State.QUEUED:d}, {State.IN_PROGRESS:d})"
     f" UNION ALL SELECT subject_id, id, state FROM gm_run WHERE subject_id {{in same}} AND state = {State.WAITING:d}"
 )
+_ARGUMENTS = Sql("SELECT id, args FROM gm_run WHERE id {in ids}")
 _LABELS = Sql("SELECT subject_id, key, value FROM gm_label WHERE subject_id {in ids} ORDER BY subject_id, key")
 # Written out, so that both databases see that the small indexes of unfinished runs will do.
 _BY_ACTIVE = (
@@ -77,6 +79,7 @@ def subject(tx: Tx, pipeline: str, name: str) -> Subject:
 def subjects(
     tx: Tx,
     *,
+    ids: Sequence[int] | None = None,
     pipeline: str | None = None,
     name: str | None = None,
     labels: Sequence[tuple[str, str | None]] = (),
@@ -85,15 +88,19 @@ def subjects(
     after: int | None = None,
     most: int = 50,
 ) -> list[Subject]:
-    """Subjects that meet every condition, by their number. `after`: a number; the page begins behind it."""
+    """Subjects that meet every condition, by their number. `name`: whole, or a pattern with * and ?. `after`: a number;
+    the page begins behind it."""
     where: list[str] = []
     values: dict[str, Any] = {}
+    if ids is not None:
+        where.append("s.id {in chosen}")
+        values["chosen"] = ids
     if pipeline is not None:
         where.append("s.pipeline = :pipeline")
         values["pipeline"] = pipeline
-    if name is not None:
-        where.append("s.name = :name")
-        values["name"] = name
+    for clause, bound in named(name).items():
+        where.append(clause)
+        values |= bound
     if stale_for is not None:
         where.append("s.last_good_at <= :before")
         values["before"] = tx.value(_NOW) - stale_for  # a number, so that PostgreSQL can judge how many these are
@@ -110,6 +117,12 @@ def subjects(
         where.append(f"s.id IN (SELECT subject_id FROM gm_label WHERE key = :key{n}{fits})")
         values |= {f"key{n}": key} if value is None else {f"key{n}": key, f"value{n}": value}
     return _read(tx, where, most, **values)
+
+
+def last_arguments(tx: Tx, found: Sequence[Subject]) -> dict[int, str]:
+    """Of the last run of each that ended, as JSON; by the subject's number."""
+    runs = {subject.last_run: subject.id for subject in found if subject.last_run is not None}
+    return {runs[number]: args for number, args in tx.tuples(_ARGUMENTS, ids=list(runs))} if runs else {}
 
 
 def _read(tx: Tx, where: Sequence[str], most: int, **values: Any) -> list[Subject]:

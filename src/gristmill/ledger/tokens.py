@@ -41,6 +41,11 @@ _REVOKE = Sql(
 )
 
 
+def _written(moment: int | None) -> str | None:
+    found = to_datetime(moment)
+    return None if found is None else found.isoformat(timespec="seconds")
+
+
 def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -56,7 +61,7 @@ def create(tx: Tx, name: str, role: Role, hashed: str, *, after: int | None, unt
         raise Refused(f"there is a token {name!r} already; choose another name") from None
     if number is None:
         raise Invalid(f"the token {name!r} would be of no use: it expires in the past")
-    audit(tx, by, "token.create", f"token {name}", role=role.value, expires=expires)
+    audit(tx, by, "token.create", f"token {name}", role=role.value, expires=_written(expires))
     return number
 
 

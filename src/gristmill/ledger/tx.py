@@ -7,6 +7,7 @@ statement that goes through it costs more than the database takes for it.
 from __future__ import annotations
 
 import contextlib
+import select
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -124,7 +125,7 @@ class Tx:
             self._insert(f"INSERT INTO {table} ({names})", ", ".join(values), len(columns), rows)
         else:
             lines = ["\t".join((*values, *map(_copied, row))) for row in rows]
-            self._drive(self._copy, f"COPY {table} ({names}) FROM STDIN", "\n".join(lines))
+            self.copy(table, names, ["\n".join(lines)])
 
     def _insert(self, into: str, alike: str, columns: int, rows: Sequence[Sequence[str | int | None]]) -> None:
         """SQLite: to begin and end a statement costs as much as its row, so most share one with others."""
@@ -152,28 +153,40 @@ class Tx:
             while rows := self._drive(cursor.fetchmany, most):
                 yield rows
 
-    def _copy(self, sql: str, data: str) -> None:
-        with self._driver.cursor() as cursor, cursor.copy(sql) as copy:
-            copy.write(data)
+    def copy(self, table: str, columns: str, texts: Iterable[str]) -> None:
+        """PostgreSQL: adds rows from texts as COPY reads them, which it does while the next text is made."""
+        theirs: list[Exception] = []
+
+        def made() -> Iterator[str]:
+            try:
+                yield from texts
+            except Exception as error:  # of who makes them, even if it looks like one of the driver's
+                theirs.append(error)
+
+        def write(sql: str) -> None:
+            with self._driver.cursor() as cursor, cursor.copy(sql) as copy:
+                for written in made():
+                    copy.write(written)
+
+        self._drive(write, f"COPY {table} ({columns}) FROM STDIN")
+        if theirs:
+            raise theirs[0]
 
     def ring(self, queue: int, delayed: bool = False) -> None:
         """Says that this queue has ready jobs once this transaction commits, or that there is a delayed one to wait for."""
         self.rung.add(DELAYED if delayed else queue)
 
-    @contextlib.contextmanager
-    def without_transaction(self) -> Iterator[None]:
-        """Each statement for itself. (On SQLite that is so anyway, until one says BEGIN.)"""
-        if self.dialect == "sqlite":
-            yield
-            return
-        self._driver.autocommit = True
-        try:
-            yield
-        finally:
-            try:
-                self._driver.autocommit = False
-            except self.connection.dialect.loaded_dbapi.Error:
-                self.connection.invalidate()  # or the next one who gets it would write without a transaction
+    def check_open(self) -> None:
+        """PostgreSQL: hears whether the server has ended this connection, before anything is sent: who knows what became of
+        that?"""
+        link, waiting = self._driver.pgconn, select.poll()
+        waiting.register(self._drive(lambda: link.socket), select.POLLIN)
+        while waiting.poll(0):  # first it says why
+            self._drive(link.consume_input)
+
+    def begin(self) -> None:
+        """From here to `commit`. (On SQLite nobody else writes meanwhile.)"""
+        self.script("BEGIN IMMEDIATE" if self.dialect == "sqlite" else "BEGIN")
 
     def at_commit(self, statement: str) -> None:
         """A statement without parameters that goes along with the commit: a round trip less."""

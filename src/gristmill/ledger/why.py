@@ -296,9 +296,11 @@ _NEXT_PART = Sql(
     f"SELECT id FROM gm_job WHERE parent_id = :job AND stage_id IS NULL AND state = {State.QUEUED:d}"
     " ORDER BY CASE WHEN ready IS NULL THEN 1 ELSE 0 END, ready, run_at, id LIMIT 1"
 )
-_AHEAD = Sql(
-    "SELECT count(*) FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND (priority < :priority"
-    " OR (priority = :priority AND (CAST(:ready AS bigint) IS NULL OR ready < :ready OR (ready = :ready AND id < :job))))"
+_LINE = "SELECT count(*) FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND"
+_AHEAD = Sql(  # the index of the line alone tells those before it; of those at its very place it does not know the numbers
+    f"SELECT ({_LINE} (priority < :priority OR (priority = :priority"
+    " AND (CAST(:ready AS bigint) IS NULL OR ready < :ready))))"
+    f" + ({_LINE} priority = :priority AND ready = :ready AND id < :job)"
 )
 _RUN = Sql(
     f"SELECT {columns(RUN, 'r')}, s.name AS subject FROM gm_run r JOIN gm_subject s ON s.id = r.subject_id WHERE r.id = :run"

@@ -137,6 +137,11 @@ def _all_held(tx: Tx, worker: int, verdict: Verdict) -> list[Outcome]:
     return [Outcome(row.id, row.attempt, row.run_id, verdict, part_of=row.part_of) for row in rows]
 
 
+def runs_of(tx: Tx, worker: int) -> set[int | None]:
+    """The runs whose jobs it has in progress; None: of jobs on their own."""
+    return {held.run for held in _all_held(tx, worker, Verdict.LOST)}
+
+
 def release_strays(tx: Tx, worker: int, held: Set[int] = frozenset()) -> int:
     """Gives back what is in the worker's name but not in its hands: a claim whose commit got no answer."""
     strays = [outcome for outcome in _all_held(tx, worker, Verdict.RELEASED) if outcome.job not in held]
@@ -208,10 +213,16 @@ def rescue(tx: Tx, worker: int, gone: bool = False) -> int | None:
 
     `gone`: its process is known to be dead, lease or not.
     """
+    lost = take_back(tx, worker, gone)
+    return None if lost is None else len(lost)
+
+
+def take_back(tx: Tx, worker: int, gone: bool) -> list[Outcome] | None:
+    """The same; says which attempts are lost."""
     if tx.one(_LOCK_WORKER, worker=worker, gone=gone) is None:
         return None  # it is back, or in the middle of a transaction, or someone else was faster
     _lose(tx, worker)
     lost = _all_held(tx, worker, Verdict.LOST)
     settle(tx, worker, lost)
     tx.run(_LEAVE_CLAIMS, worker=worker)
-    return len(lost)
+    return lost

@@ -124,12 +124,22 @@ class Acting(Reading):
             return RetriedRun(run, chosen.epoch + 1, items, tuple(after))
         raise Refused(f"run {run} moves on too fast to choose items of it; try again")
 
-    def forget(self, pipeline: Pipeline | str, subject: str, stage: str | None = None, *, by: str | None = None) -> int:
-        """Forgets what was done before, so that the next run of a subject skips nothing as unchanged; says how much."""
+    def forget(
+        self,
+        pipeline: Pipeline | str,
+        subject: str,
+        stage: str | None = None,
+        *,
+        by: str | None = None,
+        dry_run: bool = False,
+        confirm: int | None = None,
+    ) -> int:
+        """Forgets what was done before, so that the next run of a subject skips nothing as unchanged; says of how many
+        items. `confirm`: only if it is so many."""
         flow = self.registry.pipeline(name_of(pipeline))
         if stage is not None and stage not in flow.stages:
             raise Invalid(f"pipeline {flow.name!r} has no stage {stage!r}{did_you_mean(stage, flow.stages)}")
-        return self.ledger.do(stop.forget_done, flow.name, subject, stage, by=by or who())
+        return self._act(dry_run, stop.forget_done, flow.name, subject, stage, by=by or who(), confirm=confirm)
 
     def _rehearse_error(self, fingerprint: str, by: str | None) -> RetriedError:
         """What a retry of an error would do: rehearsed, since what cannot be queued again is only known by trying."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import orjson
 
@@ -29,11 +30,13 @@ from gristmill.states import UniqueScope
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from gristmill.ledger import answers, read, tracing
+    from gristmill.ledger import answers, posting, read, tracing
+    from gristmill.ledger import asked as noted
     from gristmill.ledger import once as onces
     from gristmill.ledger import start as starting
 else:
-    answers, onces, read, starting, tracing = lazy("gristmill.ledger", "answers", "once", "read", "start", "tracing")
+    answers, noted, onces, posting = lazy("gristmill.ledger", "answers", "asked", "once", "posting")
+    read, starting, tracing = lazy("gristmill.ledger", "read", "start", "tracing")
 
 log = logging.getLogger("gristmill.mill")
 _SCOPES = {"unfinished": UniqueScope.UNFINISHED, "queued": UniqueScope.QUEUED}
@@ -52,6 +55,7 @@ class Asking(Reading):
         only: Only | None = None,
         needs: Labels = (),
         once: str | None = None,
+        by: str | None = None,
         connection: Connection | None = None,
     ) -> Run:
         """Starts a run of a pipeline for a subject. With a run active: joins it, waits behind it, or refuses.
@@ -61,6 +65,7 @@ class Asking(Reading):
         of this run too, where none are given. `needs`: labels that its workers must have, beside those of the stages.
 
         `once`: whoever asks with the same key again, within a week, gets the same run, ended or not.
+        `by`: who asks, for the audit; without it there is no entry.
 
         With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
         """
@@ -74,7 +79,7 @@ class Asking(Reading):
         do = self._doing(connection)
         with traces.asking(f"start {flow.name}") as asked:
             answer, run = _once(partial(do, answers.seen, answers.run), "run", flow.name, once)(
-                *_traced(asked, tracing.start, starting.start),
+                *_traced(asked, tracing.start, starting.start if by is None else partial(noted.start, by=by)),
                 flow.name,
                 subject,
                 text,
@@ -124,6 +129,7 @@ class Asking(Reading):
         retries: Retries | int | None = None,
         needs: Labels = (),
         limit_key: str | None = None,
+        by: str | None = None,
         connection: Connection | None = None,
     ) -> Job:
         """Adds a job on its own. With `unique`, a twin that is unfinished (or `queued`) is returned instead; with `once`,
@@ -131,6 +137,7 @@ class Asking(Reading):
 
         `needs`: labels that its worker must have, beside those that the task needs.
         `limit_key`: its key of the task's limit, instead of that which its arguments give.
+        `by`: who asks, for the audit; without it there is no entry, since programs ask millions of times.
         With a `connection` (SQLAlchemy's), it is part of that connection's transaction.
         """
         registered = self._task(task)
@@ -150,13 +157,32 @@ class Asking(Reading):
             int(_SCOPES[unique_scope]) if unique else None,
             *self._limits(registered, [checked], limit_key, do),
         )
+        verb = starting.enqueue if by is None else partial(noted.enqueue, by=by, task=registered.name)
         with traces.asking(f"enqueue {registered.name}") as asked:
-            answer, job = _once(partial(do, answers.seen, answers.job), "job", registered.name, once)(
-                *_traced(asked, tracing.enqueue, starting.enqueue), new
+            plain = connection is None and once is None and by is None and asked.traceparent is None
+            if plain and posting.suits(new) and (posted := self._post(new, registered.name, queue or registered.queue)):
+                asked.tell(task=registered.name, job=posted.id)
+                return posted
+            (_, created, *_), job = _once(partial(do, answers.seen, answers.job), "job", registered.name, once)(
+                *_traced(asked, tracing.enqueue, verb), new
             )
             asked.tell(task=registered.name, job=job.id)
         names = {} if job.task else {"task": registered.name, "queue": queue or registered.queue}
-        return Job(**{**vars(job), **names, "created": answer[1]})
+        return Job(**{**vars(job), **names, "created": created})
+
+    def _post(self, new: starting.NewJob, task: str, queue: str) -> Job | None:
+        """Adds a job by one statement; None: that cannot be."""
+        if self.ledger.is_sqlite:
+            if not posting.is_ready(new):
+                return None
+            return posting.as_job(self.ledger.foretold(new.queue_id, posting.add_ready, new), new, task, queue)
+        announcer = self.ledger.announcer
+        if announcer is None or (notice := announcer.notice(posting.rings_for(new))) is None:
+            return None
+        made, said = self.ledger.at_once(posting.post, new, *notice)
+        if said is not None:
+            return posting.as_job(said, new, task, queue)
+        return self.job(self.ledger.insist(posting.posted, made.connection))
 
     def enqueue_many(
         self,
@@ -165,22 +191,41 @@ class Asking(Reading):
         *,
         queue: str | None = None,
         priority: Priority | str = Priority.NORMAL,
+        by: str | None = None,
     ) -> list[int]:
-        """Adds many jobs of one task, all or none; says their ids. Far faster than one by one."""
+        """Adds many jobs of one task, all or none; says their ids. Far faster than one by one. `by`: who asks, for the
+        audit."""
         registered = self._task(task)
         how = self._how(registered, queue, None, None)
         level = int(Priority.of(priority))
-        checked = [registered.parameters.check(arguments(a)) for a in args]
-        if not checked:
+        payloads, limits = self._payloads(registered, args)
+        if not payloads:
             return []
-        payloads = [encode(values, "the job's arguments") for values in checked]
-        limits = self._limits(registered, checked) if registered.limit is not None else ()
         with traces.asking(f"enqueue {registered.name}") as asked:
             asked.tell(task=registered.name, jobs=len(payloads))
             do: Do = self.ledger.do
-            verb = _traced(asked, tracing.enqueue_many, starting.enqueue_many)
+            add = starting.enqueue_many if by is None else partial(noted.enqueue_many, by=by, task=registered.name)
+            verb = _traced(asked, tracing.enqueue_many, add)
             ids: list[int] = do(*verb, starting.NewJob(*how, level, ""), payloads, limits)
         return ids
+
+    def _payloads(
+        self, task: Task[Any, Any], args: Iterable[Mapping[str, Any]]
+    ) -> tuple[Sequence[str], Sequence[int | None]]:
+        """The arguments of many jobs as text; and if the task has a limit, of each the number of its key."""
+        check = task.parameters.check
+
+        def text(given: Any) -> str:
+            return encode(check(arguments(given)), "the job's arguments")
+
+        is_plain = task.limit is None and not self.ledger.is_sqlite
+        if is_plain and isinstance(args, list | tuple) and len(args) >= starting.COPIED:
+            return _Later(text, args), ()
+        # At once: an iterator may hand out one dictionary again and again; and SQLite lets nobody else write meanwhile.
+        if task.limit is None:
+            return [text(given) for given in args], ()  # not by `map`, which ends where a validator raises StopIteration
+        made = [(values, encode(values, "the job's arguments")) for values in (check(arguments(given)) for given in args)]
+        return [payload for _, payload in made], self._limits(task, [values for values, _ in made])
 
     def _limits(
         self, task: Task[Any, Any], args: Sequence[Mapping[str, Any]], key: str | None = None, do: Do | None = None
@@ -215,12 +260,18 @@ class Asking(Reading):
         needs: Labels = (),
         do: Do | None = None,
     ) -> tuple[int, int, int]:
-        """(task, queue, pool) of a job, by number."""
+        """(task, queue, pool) of a job, by number. Most ask for nothing unusual: that is looked up once a minute."""
+        usual = timeout is None and retries is None and needs == () and isinstance(queue, str | None)
+        if usual and (known := self._usual.get((task.name, queue))) is not None and time.monotonic() < known[0]:
+            return known[1]
         policy = Retries(retries) if isinstance(retries, int) else retries
         if not isinstance(policy, Retries | None):
             raise Invalid(f"task {task.name!r}: retries must be a number or Retries(…), not {quoted(retries)}")
         spec = task.spec(timeout=check_timeout(timeout, f"task {task.name!r}"), retries=policy)
-        return self._task_id(task, spec, do), self._queue_id(queue or task.queue, do), self._pool(task, needs, do)
+        how = self._task_id(task, spec, do), self._queue_id(queue or task.queue, do), self._pool(task, needs, do)
+        if usual and self._naming(do) == self.ledger.do:  # what the caller may still undo is not remembered
+            self._usual[task.name, queue] = (self._noted[queue or task.queue], how)
+        return how
 
     def _plan(
         self, pipeline: Pipeline, needs: Labels = (), do: Do | None = None, args: Mapping[str, Any] = MappingProxyType({})
@@ -246,6 +297,24 @@ class Asking(Reading):
         if stage.limit is None:
             return None
         return self._limit_id(stage.limit, do) if stage.each else self._limits(stage, [args], do=do)[0]
+
+
+class _Later(Sequence[str]):
+    """Texts that are made when they are asked for: while the database is at work on those before them."""
+
+    def __init__(self, make: Callable[[Any], str], of: Sequence[Any]) -> None:
+        self._make, self._of = make, tuple(of)
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    @overload
+    def __getitem__(self, which: int) -> str: ...
+    @overload
+    def __getitem__(self, which: slice) -> Sequence[str]: ...
+    def __getitem__(self, which: int | slice) -> str | Sequence[str]:
+        some = self._of[which]
+        return [self._make(one) for one in some] if isinstance(which, slice) else self._make(some)
 
 
 def _once(do: Do, what: str, name: str, key: str | None) -> Do:

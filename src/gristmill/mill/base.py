@@ -51,6 +51,7 @@ class Base:
         self._noted: dict[str, float] = {}  # queue: when to say again by which delivery its workers are told
         self._task_ids: dict[tuple[str, str], int] = {}
         self._pools: dict[tuple[Demand, ...], int] = {}
+        self._usual: dict[tuple[str, str | None], tuple[float, tuple[int, int, int]]] = {}  # task, queue: until when; `_how`
         self._limit_ids: dict[tuple[str, str], int] = {}
 
     def transaction(self) -> AbstractContextManager[Connection]:

@@ -14,7 +14,10 @@ class Lazy:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self._name), attribute)
+        if attribute == "_module":
+            self._module = import_module(self._name)
+            return self._module
+        return getattr(self._module, attribute)
 
 
 def lazy(package: str, *modules: str) -> list[Lazy]:

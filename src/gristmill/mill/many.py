@@ -7,9 +7,10 @@ dies on the way leaves nothing half done, since any worker goes on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from gristmill import retention
@@ -18,7 +19,7 @@ from gristmill.clock import micros
 from gristmill.errors import Invalid, NotConfirmed
 from gristmill.mill.acting import Acting
 from gristmill.mill.lazy import lazy
-from gristmill.mill.values import arguments, checked_id, delay_of, name_of, reason_of, states_of, text_of, who
+from gristmill.mill.values import arguments, checked_id, delay_of, moment, name_of, reason_of, states_of, text_of, who
 from gristmill.model import Bulk, Job, Pruned, RetriedError
 from gristmill.pipeline import Pipeline, Stage
 from gristmill.priority import Priority
@@ -33,6 +34,7 @@ else:
     housekeeping, pruner = lazy("gristmill", "housekeeping", "pruner")
     bulk, choose, read, signatures, stop = lazy("gristmill.ledger", "bulk", "choose", "read", "signatures", "stop")
 
+_PARTLY_FAILED = (int(State.COMPLETED_WITH_ERRORS), int(State.FAILED))
 _SINGULAR = ("run", "pipeline", "subject", "stage", "queue", "task", "error", "key")
 
 
@@ -41,8 +43,11 @@ class RunFilter(TypedDict, total=False):
 
     ids: Iterable[int] | None
     pipeline: str | None
-    subject: str | None
+    subject: str | None  #: a name, or a pattern of names with * and ?, in whatever case
     state: str | Iterable[str] | None  #: one, or several of which any will do
+    stage: str | None  #: of runs: they are at it, or some of it failed
+    error: str | None  #: the fingerprint of the error that it, or some of it, is failed by
+    since: datetime | None  #: created then or later
     older: float | timedelta | None  #: created so many seconds ago, or earlier
 
 
@@ -50,12 +55,11 @@ class JobFilter(RunFilter, total=False):
     """Which jobs: the same, and more. `key` is a pattern with * and ?; of a job on its own, its unique key."""
 
     run: int | None
-    stage: str | None
     queue: str | None
     task: str | None
-    error: str | None  #: the fingerprint of the error that it is failed by
     key: str | None
     part_of: int | None
+    worker: int | None  #: who holds them
     archived: bool  #: only those; by default filters leave them out, as lists do. Those named by `ids` are meant anyway
 
 
@@ -140,6 +144,17 @@ class Many(Acting):
         """Stops runs, as `cancel_run` does one."""
         return self._many("run.cancel", self._choice(which), by, dry_run, confirm, reason)
 
+    def retry_runs(
+        self, *, by: str | None = None, dry_run: bool = False, confirm: int | None = None, **which: Unpack[RunFilter]
+    ) -> Bulk:
+        """Queues what failed of ended runs again, as `retry_run` does for one: of those that failed or completed with
+        errors, unless `state` says which. What a later run of the same subject came after stays as it is.
+        """
+        choice = self._choice(which)
+        if choice.ids is None:
+            choice = replace(choice, states=choice.states or _PARTLY_FAILED)
+        return self._many("run.retry_many", choice, by, dry_run, confirm)
+
     def delete_runs(
         self, *, by: str | None = None, dry_run: bool = False, confirm: int | None = None, **which: Unpack[RunFilter]
     ) -> Bulk:
@@ -197,9 +212,19 @@ class Many(Acting):
         self._act(dry_run, stop.edit_job, job, encode(checked, "the job's arguments"), by=by or who())
         return self.job(job)
 
-    def prune(self, *, dry_run: bool = False, by: str | None = None) -> Pruned:
-        """Removes what no retention keeps (`keep=`, setting `keep_days`), at most a fortieth of the time; says how much."""
-        return self.pruner(by=by or who()).run(dry_run=dry_run)
+    def prune(
+        self, *, dry_run: bool = False, by: str | None = None, confirm: int | None = None, within: float = math.inf
+    ) -> Pruned:
+        """Removes what no retention keeps (`keep=`, setting `keep_days`), at most a fortieth of the time; says how much.
+
+        `confirm`: only if it is about so many runs and jobs, and no more than these. `within`: in so many seconds.
+        """
+        pruner = self.pruner(by=by or who())
+        if confirm is not None and not dry_run:
+            would = pruner.run(dry_run=True)
+            if would.runs + would.jobs != confirm:
+                raise NotConfirmed(would.runs + would.jobs, confirm)
+        return pruner.run(dry_run=dry_run, most=confirm, within=within)
 
     def pruner(self, *, by: str = "retention", **settings: Any) -> pruner.Pruner:
         """Retention as a ticker of a worker."""
@@ -257,6 +282,7 @@ class Many(Acting):
                 text_of(given.get(name), name)
         ids = given.pop("ids", None)
         older = given.pop("older", None)
+        since = given.pop("since", None)
         if "run" in given:
             self.run(given["run"])  # one that is not there is a typing error
         given["states"] = states_of(given.pop("state", None))
@@ -266,7 +292,7 @@ class Many(Acting):
             self._check_queue(tx, given.get("queue"))
             before = None if older is None else read.now(tx) - delay_of(older, "older")
         numbers = None if ids is None else tuple(sorted({checked_id(number, "job or run") for number in ids}))
-        return choose.Choice(ids=numbers, before=before, **given)
+        return choose.Choice(ids=numbers, before=before, since=None if since is None else moment(since, "since"), **given)
 
     def _check_arguments(self, job: Job, args: Mapping[str, Any]) -> Mapping[str, Any]:
         task = self.registry.tasks.get(job.task)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gristmill.application import VERBS
-from gristmill.errors import Invalid
+from gristmill.errors import Invalid, NotConfirmed
 from gristmill.mill.acting import Acting
 from gristmill.mill.asking import Asking
 from gristmill.mill.lazy import lazy
@@ -16,10 +17,10 @@ from gristmill.pipeline import Pipeline, Stage
 
 if TYPE_CHECKING:
     from gristmill import reconciler as reconciling
-    from gristmill.ledger import recover
+    from gristmill.ledger import recover, stop
 else:
     (reconciling,) = lazy("gristmill", "reconciler")
-    (recover,) = lazy("gristmill.ledger", "recover")
+    recover, stop = lazy("gristmill.ledger", "recover", "stop")
 
 
 class Mending(Asking, Acting):
@@ -30,13 +31,26 @@ class Mending(Asking, Acting):
         subject: str | None = None,
         pipeline: Pipeline | str | None = None,
         threshold: float | timedelta = 0,
+        confirm: int | None = None,
+        by: str | None = None,
     ) -> list[Repair]:
-        """Looks for what should not be and mends it; `dry_run` only says what it would do.
+        """Looks for what should not be and mends it; `dry_run` only says what it would do, `confirm`: only if it would mend
+        so many; `by`: who asks, for the audit.
 
         `threshold`: leaves alone what has changed within so many seconds. Nothing, while another reconciler is at work.
         """
-        reconciler = self.reconciler(dry_run=dry_run, subject=subject, pipeline=pipeline, threshold=threshold)
-        return reconciler.run() or []
+        made = partial(self.reconciler, subject=subject, pipeline=pipeline, threshold=threshold)
+        if confirm is not None:
+            would = made(dry_run=True).run() or []
+            if confirm != reconciling.tally(would)[0]:
+                raise NotConfirmed(reconciling.tally(would)[0], confirm)
+        found = made(dry_run=dry_run).run() or []
+        if by is not None and not dry_run:
+            mended, left = reconciling.tally(found)
+            names = [None if pipeline is None else name_of(pipeline), subject]
+            about = " ".join(filter(None, names)) or "everything"
+            self.ledger.do(lambda tx: stop.audit(tx, by, "reconcile", about, mended=mended, left=left))
+        return found
 
     def reconciler(
         self,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gristmill.clock import from_datetime
+from gristmill.clock import from_datetime, moment_of
 from gristmill.errors import Invalid
 from gristmill.mill.base import Base
 from gristmill.mill.lazy import lazy
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         listing,
         locks,
         measure,
+        minutes,
         outbox,
         read,
         signatures,
@@ -52,13 +53,15 @@ if TYPE_CHECKING:
     from gristmill.metrics import Family
 else:
     (delivery_health,) = lazy("gristmill.delivery", "health")
-    limiting, measure, outbox = lazy("gristmill.ledger", "limiting", "measure", "outbox")
+    limiting, measure, minutes, outbox = lazy("gristmill.ledger", "limiting", "measure", "minutes", "outbox")
     backup, choose, health, listing, locks, read, signatures, sql, subjects, why = lazy(
         "gristmill.ledger", "backup", "choose", "health", "listing", "locks", "read", "signatures", "sql", "subjects", "why"
     )
 
 
 class Reading(Base):
+    _settled: minutes.Settled | None = None  # what was counted in former hours, once somebody has asked for metrics
+
     def run(self, run: int) -> Run:
         with self.ledger.reading() as tx:
             return read.run(tx, checked_id(run, "run"))
@@ -73,15 +76,24 @@ class Reading(Base):
         pipeline: str | None = None,
         subject: str | None = None,
         state: str | Iterable[str] | None = None,
+        stage: str | None = None,
+        error: str | None = None,
         since: datetime | None = None,
         limit: int = 50,
         after: int | None = None,
     ) -> list[Run]:
         """Runs, newest first; `after` the number of the last of one page comes the next.
 
-        `state`: one, or several of which any will do."""
-        moment = None if since is None else from_datetime(since)
-        wanted = choose.Choice(pipeline=pipeline, subject=subject, states=states_of(state), since=moment)
+        `subject`: a name, or a pattern of names with * and ?, in whatever case; `state`: one, or several of which any will
+        do; `stage`: those that are at it, or some of it failed; `error`: some of it is failed by this one."""
+        wanted = choose.Choice(
+            pipeline=pipeline,
+            subject=subject,
+            states=states_of(state),
+            stage=stage,
+            error=error,
+            since=None if since is None else from_datetime(since),
+        )
         page = filters(("r.id < :after", after))
         with self.ledger.reading() as tx:
             return read.runs(tx, {**choose.runs_where(wanted), **page}, limit)
@@ -89,6 +101,7 @@ class Reading(Base):
     def stuck(self, *, limit: int = 50) -> list[Run]:
         """Active runs, newest first, that have no job left which could move them on: `reconcile` mends them."""
         with self.ledger.reading() as tx:
+            tx.by_key()  # or PostgreSQL reads all stages that there are, for those of some runs
             found = [row.id for row in measure.stuck_runs(tx)]
             return read.runs(tx, {"r.id {in ids}": {"ids": found}}, limit) if found else []
 
@@ -112,6 +125,7 @@ class Reading(Base):
         part_of: int | None = None,
         error: str | None = None,
         key: str | None = None,
+        worker: int | None = None,
         since: datetime | None = None,
         archived: bool | None = False,
         parts: bool = True,
@@ -123,7 +137,7 @@ class Reading(Base):
         Those of a `run` or a `subject` are items and their parts (unless `parts` is False), those of a `stage` only items.
 
         `state`: one, or several of which any will do; `part_of`: parts of this job; `error`: failed by this one; `key`: a
-        pattern with * and ?; `archived`: None for all.
+        pattern with * and ?, as `subject` may be; `worker`: which holds them; `archived`: None for all.
         """
         wanted = choose.Choice(
             run=run,
@@ -136,6 +150,7 @@ class Reading(Base):
             part_of=part_of,
             error=error,
             key=key,
+            worker=worker,
             since=None if since is None else from_datetime(since),
             archived=archived,
         )
@@ -163,17 +178,20 @@ class Reading(Base):
         since: datetime | None = None,
         every: bool = False,
         limit: int = 50,
+        after: str | None = None,
     ) -> list[Signature]:
-        """Errors by fingerprint, what fails the most jobs now first; `every`: also those that are ignored."""
+        """Errors by fingerprint, what fails the most jobs now first; `every`: also those that are ignored. `after`: the
+        `place` of the last one of the page before."""
         where = filters(
-            ("q.name = :queue", queue),
+            ("j.queue_id = (SELECT id FROM gm_queue WHERE name = :queue)", queue),
             ("g.name = :stage", stage),
             ("r.pipeline = :pipeline", pipeline),
             ("a.ended_at >= :since", None if since is None else from_datetime(since)),
         )
         with self.ledger.reading() as tx:
             self._check_queue(tx, queue)
-            return signatures.signatures(tx, where if every else {**where, **signatures.UNLESS_IGNORED}, limit)
+            chosen = where if every else {**where, **signatures.UNLESS_IGNORED}
+            return signatures.signatures(tx, chosen, limit, None if after is None else Signature.rank_of(after))
 
     def error(self, fingerprint: str) -> ErrorDetail:
         """One error: an example with traceback and log, the stages, subjects and jobs that it happens to."""
@@ -186,6 +204,7 @@ class Reading(Base):
     def subjects(
         self,
         *,
+        ids: Sequence[int] | None = None,
         pipeline: Pipeline | str | None = None,
         name: str | None = None,
         label: str | Iterable[str] = (),
@@ -196,13 +215,15 @@ class Reading(Base):
     ) -> list[Subject]:
         """Subjects, in the order in which they came; `after` the last of one page comes the next.
 
-        `label`: `key=value` or `key`, one or several. `stale_for`: without a good run for so many seconds, or ever.
+        `name`: whole, or a pattern with * and ?, in whatever case. `label`: `key=value` or `key`, one or several.
+        `stale_for`: without a good run for so many seconds, or ever.
         `state`: of the active run or of the last one that ended.
         """
         wanted = [label] if isinstance(label, str) else label
         with self.ledger.reading() as tx:
             return subjects.subjects(
                 tx,
+                ids=None if ids is None else [checked_id(number, "subject") for number in ids],
                 pipeline=None if pipeline is None else name_of(pipeline),
                 name=name,
                 labels=[label_of(text) for text in wanted],
@@ -219,6 +240,10 @@ class Reading(Base):
     def limits(self, name: str | None = None, key: str | None = None, *, most: int = 1000) -> list[LimitState]:
         """Limits, and of each the keys that are in use, that were set, or whose circuit is open."""
         return self._read(limiting.all_limits, name, key, most)
+
+    def open_circuits(self) -> list[LimitState]:
+        """Of the limits, those keys that are left alone for a while after failures."""
+        return self._read(limiting.open_circuits)
 
     def workers(self, *, every: bool = False) -> list[Worker]:
         """Active workers, newest first; `every`: also those that stopped or were lost."""
@@ -251,15 +276,22 @@ class Reading(Base):
         """Writes the ledger into a file while everything goes on; `force` replaces one that is there."""
         return backup.backup(self.ledger, Path(file), force=force)
 
-    def status(self) -> Status:
-        """The overall picture."""
+    def status(self, *, ended: bool = True) -> Status:
+        """The overall picture. `ended`: with how many runs have ended, which takes longer the more there are."""
         with self.ledger.reading() as tx:
-            active = read.runs(tx, {"r.state IN (0, 1, 7)": {}}, 50)
-            return Status(read.run_counts(tx), tuple(active), tuple(read.queues(tx)), tuple(read.workers(tx)))
+            active = read.runs(tx, {read.UNFINISHED: {}}, 50)
+            queues, workers = read.queues_and_workers(tx)
+            return Status(read.run_counts(tx, ended), tuple(active), tuple(queues), tuple(workers), moment_of(read.now(tx)))
 
     def metrics(self) -> list[Family]:
         """What `/metrics` says, read from the database: `gristmill.metrics.exposition` makes Prometheus's text of it."""
-        return self._read(measure.measure)
+
+        def look(tx: Tx) -> list[Family]:
+            self._settled = minutes.settled(tx, self._settled)
+            found: list[Family] = measure.measure(tx, self._settled)
+            return found
+
+        return self._read(look)
 
     def audit(
         self,

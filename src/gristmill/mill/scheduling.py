@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,25 +13,30 @@ import orjson
 from gristmill import schedule as rules
 from gristmill import traces
 from gristmill.binding import encode
-from gristmill.errors import Invalid
+from gristmill.errors import Invalid, NotConfirmed, NotFound, quoted
 from gristmill.mill.asking import Asking
 from gristmill.mill.lazy import lazy
 from gristmill.mill.values import arguments, name_of, who
-from gristmill.model import Firing, Run, ScheduleEntry
+from gristmill.model import Bulk, Firing, Run, ScheduleEntry, Subject
 from gristmill.pipeline import Pipeline
 from gristmill.priority import Priority
 from gristmill.schedule import Schedule
 
 if TYPE_CHECKING:
     from gristmill import scheduler as loops
-    from gristmill.ledger import schedules, stale, start, tracing
+    from gristmill.ledger import asked as noted
+    from gristmill.ledger import read, schedules, stale, start, stop, subjects, tracing
     from gristmill.ledger.schedules import What
     from gristmill.ledger.store import Tx
 else:
     (loops,) = lazy("gristmill", "scheduler")
-    schedules, stale, start, tracing = lazy("gristmill.ledger", "schedules", "stale", "start", "tracing")
+    noted, read, schedules, stale, start, stop, subjects, tracing = lazy(
+        "gristmill.ledger", "asked", "read", "schedules", "stale", "start", "stop", "subjects", "tracing"
+    )
 
 log = logging.getLogger("gristmill.mill")
+_PAGE = 1000  # subjects that are read at once
+_TOGETHER = 100  # runs that are started in one transaction
 
 
 class Scheduling(Asking):
@@ -102,14 +107,102 @@ class Scheduling(Asking):
         labels: Sequence[str] = (),
         not_within: float | timedelta = rules.DAILY,
         batch: int = 1,
+        dry_run: bool = False,
+        confirm: int | None = None,
+        by: str | None = None,
     ) -> list[Run]:
         """Starts runs of the subjects whose last run ended longest ago, never-run ones first; none that is running, and
-        none whose last run ended within so many seconds (a subject's own interval comes before that)."""
+        none whose last run ended within so many seconds (a subject's own interval comes before that).
+
+        `dry_run`: only says which it would be; their numbers will be those of others. `confirm`: only if it is so many.
+        `by`: who asks, for the audit."""
         if not isinstance(pipeline, str | Pipeline):
             raise Invalid(f"{pipeline!r} is not a pipeline; give a Pipeline, or the name of one")
         stalest = rules.stalest(labels, not_within, batch)
         wanted = self._stalest(name_of(pipeline), arguments(args), Priority.of(priority), stalest)
-        return [self.run(chosen.run) for chosen in self.ledger.do(stale.start_stalest, wanted)]
+
+        def begin(tx: Tx) -> list[Run]:
+            chosen = stale.start_stalest(tx, wanted)
+            if confirm is not None and confirm != len(chosen):
+                raise NotConfirmed(len(chosen), confirm)
+            if by is not None and chosen:
+                stop.audit(tx, by, "run.stalest", f"pipeline {wanted.pipeline}", runs=[one.run for one in chosen])
+            return [read.run(tx, one.run) for one in chosen]
+
+        return self._act(dry_run, begin)
+
+    def start_subjects(
+        self,
+        *,
+        ids: Sequence[int] | None = None,
+        pipeline: Pipeline | str | None = None,
+        name: str | None = None,
+        label: str | Iterable[str] = (),
+        stale_for: float | timedelta | None = None,
+        state: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        priority: Priority | str = Priority.NORMAL,
+        by: str | None = None,
+        dry_run: bool = False,
+        confirm: int | None = None,
+    ) -> Bulk:
+        """Starts a run of each of these subjects (see `subjects`) that has none under way: with these arguments, or without
+        any with those of its last run. `confirm`: only if they are so many, and of no more.
+
+        All are checked first. A hundred of them are one transaction: what was interrupted can be asked for again, since
+        those that were started then have a run.
+        """
+        which: dict[str, Any] = {"pipeline": pipeline, "name": name, "label": label or None, "stale_for": stale_for}
+        which = {key: value for key, value in {**which, "state": state}.items() if value is not None}
+        if not which and ids is None:
+            raise Invalid("say which: ids=…, or at least one of pipeline, name, label, stale_for, state")
+        level, found = Priority.of(priority), self._subjects(ids, which)
+        idle = [subject for subject in found if subject.active_run is None]
+        wanted = [*self._wanted(idle, args)]
+        if dry_run:
+            return _started(len(idle), len(found))
+        if confirm is not None and confirm != len(idle):
+            raise NotConfirmed(len(idle), confirm)
+        runs = 0
+        for first in range(0, len(wanted), _TOGETHER):
+            batch = wanted[first : first + _TOGETHER]
+            runs += len(self.ledger.do(noted.start_idle, batch, int(level), by=by or who()))
+        return _started(runs, len(found))
+
+    def _subjects(self, ids: Sequence[int] | None, which: Mapping[str, Any]) -> list[Subject]:
+        """All that are meant, by their number."""
+        found: list[Subject] = []
+        while page := self.subjects(**which, ids=ids, limit=_PAGE, after=found[-1] if found else None):
+            found += page
+        if ids is not None and (missing := set(ids) - {subject.id for subject in found}):
+            raise NotFound(f"there is no subject {min(missing)}" + (" among these" if which else ""))
+        return found
+
+    def _wanted(self, found: Sequence[Subject], args: Mapping[str, Any] | None) -> Iterator[noted.Wanted]:
+        before = self._read(subjects.last_arguments, found) if args is None else {}
+        for name in {subject.pipeline for subject in found}:
+            self._know(self.registry.pipeline(name))
+        for subject in found:
+            flow = self.registry.pipeline(subject.pipeline)
+            given = arguments(orjson.loads(before.get(subject.id, "{}")) if args is None else args)
+            try:
+                text = encode(flow.check_args(given), "the run's arguments")
+            except Invalid as error:
+                last = " (those of its last run)" if subject.id in before else ""
+                raise Invalid(f"{flow.name} {quoted(subject.name)}{last}: {error}") from None
+            plan = partial(self._planned, flow, {"subject": subject.name, **orjson.loads(text)})
+            yield noted.Wanted(flow.name, subject.id, text, plan)
+
+    def _know(self, flow: Pipeline) -> None:
+        """Names and limits of its stages have numbers before its runs are started: that transaction should not have to wait
+        for another."""
+        for stage in flow.ordered():
+            self._how(stage, None, None, None)
+            if stage.limit is not None:
+                self._limit_id(stage.limit)
+
+    def _planned(self, flow: Pipeline, args: Mapping[str, Any], tx: Tx) -> list[start.PlannedStage]:
+        return self._plan(flow, do=partial(_within, tx), args=args)
 
     # ---- what a schedule starts, as the ledger writes it
 
@@ -147,16 +240,18 @@ class Scheduling(Asking):
         flow = self.registry.pipeline(name)
         text = encode(flow.check_args(args), "the run's arguments")
         given = orjson.loads(text)
-        for stage in flow.ordered():  # known before: the transaction should not have to wait for another
-            self._how(stage, None, None, None)
-            if stage.limit is not None:
-                self._limit_id(stage.limit)
+        self._know(flow)
 
         def plan(tx: Tx, subject: str) -> list[start.PlannedStage]:
             """Keys of limits may come from the subject, which is chosen in the transaction that starts its run."""
-            return self._plan(flow, do=partial(_within, tx), args={"subject": subject, **given})
+            return self._planned(flow, {"subject": subject, **given}, tx)
 
         return stale.Wanted(flow.name, text, int(level), plan, stalest)
+
+
+def _started(runs: int, of: int) -> Bulk:
+    left = of - runs
+    return Bulk({"queued": runs} if runs else {}, left, "they have a run under way" if left else None)
 
 
 def _within(tx: Tx, verb: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -35,9 +35,9 @@ def arguments(args: Any) -> Mapping[str, Any]:
     return args
 
 
-def moment(at: Any) -> int:
+def moment(at: Any, what: str = "at") -> int:
     if not isinstance(at, datetime) or at.tzinfo is None:
-        raise Invalid(f"at must be a datetime with a time zone, not {quoted(at)}")
+        raise Invalid(f"{what} must be a datetime with a time zone, not {quoted(at)}")
     return from_datetime(at)
 
 

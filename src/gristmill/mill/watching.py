@@ -15,7 +15,7 @@ from gristmill.mill.reading import Reading
 from gristmill.mill.values import checked_id, choice, delay_of, moment, who
 from gristmill.pipeline import check_name
 from gristmill.rollup import MINUTE
-from gristmill.watched import Events, Interval, NewToken, Role, Token, Total
+from gristmill.watched import Ended, Events, Interval, NewToken, Role, Token, Total
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from gristmill.ledger import events as ledger_events
     from gristmill.ledger import minutes as ledger_minutes
     from gristmill.ledger import tokens as ledger_tokens
+    from gristmill.ledger.store import Tx
 else:
     ledger_events, ledger_minutes, ledger_tokens = lazy("gristmill.ledger", "events", "minutes", "tokens")
 
 _PREFIX = "gm_"  # so that scanners for secrets, and people, see what it is
 _PAGE = 1000  # events that one look gives
 _INTERVALS = 10_000  # that one look gives
+_STEPS = tuple(minutes * MINUTE for minutes in (1, 60, 1440, 10_080))
 _LONGEST = 200  # characters of anything that could be a token
 
 
@@ -119,22 +121,35 @@ class Watching(Reading):
         queue: str | None = None,
         task: str | None = None,
         since: datetime | timedelta | float = 3600,
-        step: timedelta | float = 60,
+        step: timedelta | float | None = None,
     ) -> list[Interval]:
         """How many jobs ended, how, and how long they took, in intervals of `step` seconds (whole minutes), until now.
 
         `since`: a moment, or so many seconds ago. There are minutes for two days, then hours; jobs that were removed count.
+        Without `step`: a minute; for a long time an hour, a day or a week.
         """
-        span = delay_of(step, "step")
-        if not span or span % MINUTE:
+        span = None if step is None else delay_of(step, "step")
+        if span is not None and (not span or span % MINUTE):
             raise Invalid(f"step is a whole number of minutes, in seconds: 60, 3600; not {quoted(step)}")
         with self.ledger.reading() as tx:
             self._check_queue(tx, queue)
             now = ledger_minutes.this_minute(tx)
             first = max(0, from_datetime(since) // MINUTE if isinstance(since, datetime) else now - _minutes(since))
+            span = span or next(one for one in _STEPS if (now - first) * MINUTE <= one * _INTERVALS)
             if (now - first) * MINUTE > span * _INTERVALS:
                 raise Invalid(f"that would be more than {_INTERVALS:,} intervals; choose a longer step, or begin later")
             return ledger_minutes.history(tx, queue, task, first, span // MINUTE)
+
+    def ended(self, *, since: float = 3600, step: float = 60) -> dict[str | None, list[Ended]]:
+        """How many jobs ended in intervals of `step` seconds (whole minutes), from so many seconds ago until now: of each
+        queue in which some did, and (None) of all together."""
+
+        def look(tx: Tx) -> dict[str | None, list[Ended]]:
+            first = ledger_minutes.this_minute(tx) - _minutes(since)
+            found: dict[str | None, list[Ended]] = ledger_minutes.ended(tx, first, _minutes(step))
+            return found
+
+        return self._read(look)
 
     def totals(self, *, since: datetime | None = None) -> list[Total]:
         """The same in all, by queue and task, since a moment or since ever: then they only grow."""

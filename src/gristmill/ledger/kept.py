@@ -1,0 +1,94 @@
+"""The connection that verbs have one after the other. To give it back to the pool and have it again would take longer than
+a short statement does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event
+
+from gristmill.ledger.engines import is_current
+
+_IDLE = 0  # what libpq says of a connection outside of a transaction
+
+
+class Kept:
+    """One connection of a pool, if nobody has it just now; those who find none have another, for that once.
+
+    On it each statement is for itself until one says BEGIN. The driver would say so before the first one.
+    """
+
+    def __init__(self, engine: Engine, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._kept: list[Connection] = []
+        event.listen(engine, "engine_disposed", self._lose)
+
+    @contextmanager
+    def lent(self) -> Iterator[Connection]:
+        connection = self._had() or self._new()
+        try:
+            yield connection
+        finally:
+            if self._kept or not _is_clean(connection):
+                _give_back(connection)
+            else:
+                self._kept.append(connection)
+
+    def let_go(self) -> None:
+        """The pool has it again."""
+        while (connection := self._taken()) is not None:
+            _give_back(connection)
+
+    def _taken(self) -> Connection | None:
+        try:
+            return self._kept.pop()
+        except IndexError:
+            return None
+
+    def _had(self) -> Connection | None:
+        connection = self._taken()
+        if connection is None or is_current(connection):
+            return connection
+        connection.invalidate()
+        connection.close()
+        return None
+
+    def _new(self) -> Connection:
+        connection = self._connect()
+        if connection.dialect.name == "postgresql":
+            _driver(connection).autocommit = True
+        return connection
+
+    def _lose(self, engine: Engine) -> None:
+        """Somebody has closed all that the pool has."""
+        while (connection := self._taken()) is not None:
+            connection.invalidate()
+            connection.close()
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.driver_connection
+
+
+def _is_clean(connection: Connection) -> bool:
+    """Can it be used again as it is: is it whole, and outside of any transaction?"""
+    if connection.invalidated:
+        return False
+    driver = _driver(connection)
+    if connection.dialect.name == "sqlite":
+        return not driver.in_transaction
+    return bool(driver.pgconn.transaction_status == _IDLE)
+
+
+def _give_back(connection: Connection) -> None:
+    """As it was: whoever has it next must not write without a transaction."""
+    if not connection.invalidated and connection.dialect.name == "postgresql":
+        driver = _driver(connection)
+        try:
+            driver.rollback()
+            driver.autocommit = False
+        except connection.dialect.loaded_dbapi.Error:
+            connection.invalidate()
+    connection.close()

@@ -1,0 +1,65 @@
+"""Async jobs of one process follow each other without a pause, and none sees anything of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gristmill import Mill
+from tests.apps import everyday, loops
+from tests.worker.helpers import all_end, drain, working
+from tests.worker.program import open_mill
+
+pytestmark = pytest.mark.alike
+MANY = 3000
+
+
+@pytest.fixture
+def mill(database_url: str) -> Iterator[Mill]:
+    with open_mill(database_url, "everyday", "loops") as mill:
+        yield mill
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_each_has_a_context_and_a_task_of_its_own(mill: Mill, wait: bool) -> None:
+    jobs = mill.enqueue_many(loops.leave_things_behind, [{"wait": wait}] * 200)
+    with working(mill, slots=1, async_slots=1):
+        ended = all_end(mill, *jobs)
+    assert {job.state for job in ended} == {"completed"}
+    assert {job.result["variable"] for job in ended} == {"nobody's"}
+    assert "the task" not in {job.result["task"] for job in ended}
+    assert all(job.result["same"] for job in ended)
+
+
+def test_what_one_left_behind_cancels_no_other(mill: Mill) -> None:
+    jobs = mill.enqueue_many(loops.leave_things_behind, [{}] * 100)
+    others = mill.enqueue_many(loops.at_once, [{}] * 100)
+    with working(mill, slots=1, async_slots=2):
+        ended = all_end(mill, *jobs, *others)
+    assert {(job.state, job.errors) for job in ended} == {("completed", 0)}
+
+
+def test_the_first_step_is_the_jobs_own(mill: Mill) -> None:
+    jobs = mill.enqueue_many(loops.use_timeouts_at_once, [{}] * 100)
+    with working(mill, slots=1, async_slots=2):
+        ended = all_end(mill, *jobs)
+    assert {(job.state, job.result) for job in ended} == {("completed", "done")}
+
+
+def test_those_that_never_wait_are_begun_one_after_the_other(mill: Mill) -> None:
+    """Each begins the next; thousands within each other would be too deep."""
+    jobs = mill.enqueue_many(everyday.add_async, [{"a": n} for n in range(MANY)])
+    with working(mill, slots=1, async_slots=2):
+        ended = all_end(mill, *jobs[::30])
+    assert [job.result for job in ended] == list(range(0, MANY, 30))
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_one_that_wants_to_end_its_process_fails_and_the_others_go_on(mill: Mill, wait: bool) -> None:
+    guilty = [mill.enqueue(loops.leave, args={"wait": wait}).id for _ in range(5)]
+    others = mill.enqueue_many(loops.at_once, [{}] * 50)
+    drain(mill, slots=1, async_slots=2)
+    ended = [mill.job(job) for job in (*guilty, *others)]
+    assert [(job.state, job.error_class, job.crashes) for job in ended[:5]] == [("failed", "SystemExit", 0)] * 5
+    assert {(job.state, job.crashes + job.losses) for job in ended[5:]} == {("completed", 0)}

@@ -15,7 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import servers
+from tests import forking, servers
 from tests.valkey import Valkey, shared_valkey
 
 PG_FIXTURES = {"pg_server_url", "pg_url", "empty_pg_url"}
@@ -88,6 +88,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    forking.stop()
     if not is_worker(config) and RUN in config.stash:
         config.stash[RUN].end()
 

@@ -39,7 +39,7 @@ _PEOPLE = (
     "INSERT INTO gm_label (subject_id, key, value) SELECT id, 'town', 'town ' || id % 500 FROM gm_subject"
     " UNION ALL SELECT id, 'region', (ARRAY['north', 'south', 'east', 'west'])[1 + id % 4] FROM gm_subject;"
     "INSERT INTO gm_recovery (subject_id, at, what, run_id, items, detail) SELECT id, {now} - id * 1000000, 'repair',"
-    " last_run_id, 1, 'a stage was open' FROM gm_subject WHERE id % 20 = 0"
+    ' last_run_id, 1, \'[["stage", "page", "a stage was open"]]\' FROM gm_subject WHERE id % 20 = 0'
 )
 # Minutes of two days, hours of a year, of every queue and task; of the last ten minutes by worker.
 _MINUTES = (

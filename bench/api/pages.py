@@ -22,8 +22,8 @@ REACH_MS = 200.0
 LOCKS = 20  # that are held meanwhile
 
 
-def measure(place: Place, quick: bool, only: str = "") -> Iterator[Figure]:
-    rounds = 3 if quick else 20
+def measure(place: Place, quick: bool, only: str = "", rounds: int | None = None) -> Iterator[Figure]:
+    rounds = rounds or (3 if quick else 20)
     with serving(place.url, cold=True) as served, served.client() as client, _locks(place.url):
         if missing := left_out(client.get("/openapi.json").json()):
             raise AssertionError(f"bench/api/addresses.py says nothing of {sorted(missing)}")

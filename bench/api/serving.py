@@ -16,16 +16,13 @@ from tests.api.server import Served
 
 APP = Path(__file__).with_name("app.py")
 ROOT = Path(__file__).parents[2]
-# What was read a moment ago is shown again to others: so that figures are of reading, nothing is kept.
-_COLD = "from gristmill.web.site import Recent\nRecent.get = lambda self, name, seconds, look: look()\n"
-_SERVE = "from gristmill.cli import main\nmain()"
 
 
 @contextlib.contextmanager
 def serving(url: str, *, cold: bool = False) -> Iterator[Served]:
     """`cold`: each page reads everything anew."""
     words = ["-A", str(APP), "--database", url, "serve", "--port", "0"]
-    line = [sys.executable, "-c", (_COLD if cold else "") + _SERVE, *words]
+    line = [sys.executable, "-m", "bench.api.cold" if cold else "gristmill", *words]
     with subprocess.Popen(line, cwd=ROOT, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
         try:
             yield Served(process, url)

@@ -13,7 +13,7 @@ import sys
 import time
 from urllib.parse import urlsplit
 
-EVERY, LEAST, AGAIN = 1.5, 0.7, 0.9  # seconds, as in app.js: usually; between two; and once more after a change
+EVERY, LEAST, AGAIN = 1.2, 0.7, 0.9  # seconds, as in app.js: usually; between two; and once more after a change
 
 
 class Watcher:

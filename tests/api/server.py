@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +20,8 @@ from gristmill import Mill
 from gristmill.api import app as made_of
 from gristmill.api.serving import Server
 from gristmill.listening import bind
+from tests import forking
+from tests.forking import Process
 
 APP = Path(__file__).parents[1] / "cli" / "letters.py"
 _ADDRESS = re.compile(r"(http://\S+?)/ serves")
@@ -41,7 +42,7 @@ class At:
 class Served(At):
     """A server in a process of its own, and what it logged."""
 
-    def __init__(self, process: subprocess.Popen[str], database: str) -> None:
+    def __init__(self, process: Process, database: str) -> None:
         self.process = process
         self.log: list[str] = []
         said: Queue[str | None] = Queue()
@@ -60,11 +61,10 @@ class Served(At):
 
 
 @contextmanager
-def calling(*words: str, stderr: int) -> Iterator[subprocess.Popen[str]]:
+def calling(*words: str, stderr: int, fresh: bool = False) -> Iterator[Process]:
     """The command as a process, without settings of whoever runs the tests; told to stop at the end."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
-    line = [sys.executable, "-m", "gristmill", *words]
-    with subprocess.Popen(line, env=ours, stderr=stderr, stdin=subprocess.DEVNULL, text=True) as process:
+    with forking.start("gristmill", *words, env=ours, stderr=stderr, fresh=fresh) as process:
         try:
             yield process
         finally:
@@ -77,9 +77,9 @@ def calling(*words: str, stderr: int) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def serving(database: str, *options: str, app: Path | str | None = APP) -> Iterator[Served]:
+def serving(database: str, *options: str, app: Path | str | None = APP, fresh: bool = False) -> Iterator[Served]:
     words = [*(["-A", str(app)] if app else []), "--database", database, "serve", "--port", "0", *options]
-    with calling(*words, stderr=subprocess.PIPE) as process:
+    with calling(*words, stderr=subprocess.PIPE, fresh=fresh) as process:
         yield Served(process, database)
 
 

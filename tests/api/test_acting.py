@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from gristmill import Mill
+from tests.stranding import strand
 
 
 def post(client: httpx.Client, path: str, body: Any = None, status: int = 200) -> Any:
@@ -91,6 +92,7 @@ def test_the_arguments_of_a_job_that_waits_are_changed_and_checked(client: httpx
         ("/api/jobs/archive", {"state": ["completed", "failed"], "run": 1}, {"archived": 6}),
         ("/api/jobs/delete", {"task": "greet"}, {"deleted": 1}),
         ("/api/jobs/retry", {"run": 1}, {"queued": 2}),
+        ("/api/runs/retry", {"subject": "BOO*"}, {"retried": 1}),
         ("/api/runs/delete", {"pipeline": "letters"}, {"runs": 1, "jobs": 7}),
     ],
 )
@@ -150,7 +152,7 @@ def test_a_subject_is_made_set_purged_and_forgotten(client: httpx.Client, mill: 
     assert would["counts"]["stopped"] == 1
     post(client, f"{path}/purge", {"confirm": would["count"]})
     assert mill.run(run).state == "cancelled"
-    assert post(client, f"{path}/forget") == {"forgotten": 0}
+    assert post(client, f"{path}/forget") == {"dry_run": True, "count": 0}
     assert (
         client.get("/api/subjects", params={"pipeline": "letters", "subject": "a/b?c"}).json()["items"][0]["id"]
         == made["id"]
@@ -170,7 +172,95 @@ def test_a_schedule_is_added_paused_run_and_removed(client: httpx.Client, mill: 
     assert client.get("/api/schedules/daily").status_code == 404
 
 
+def test_what_is_stuck_is_mended_only_if_it_is_confirmed(client: httpx.Client, mill: Mill) -> None:
+    run = strand(mill, mill.start("letters", "stuck", args={"folder": "texts"}).id)
+    would = post(client, "/api/reconcile", {"pipeline": "letters", "subject": "stuck"})
+    assert (would["dry_run"], would["count"] > 0) == (True, True)
+    assert [stuck.id for stuck in mill.stuck()] == [run]
+    post(client, "/api/reconcile", {"confirm": would["count"] + 1}, 409)
+    assert [stuck.id for stuck in mill.stuck()] == [run]
+    done = post(client, "/api/reconcile", {"confirm": would["count"]})
+    assert (done["dry_run"], done["items"]) == (False, would["items"])
+    assert mill.stuck() == []
+
+
+def test_the_stalest_are_started_only_if_it_is_confirmed(client: httpx.Client, mill: Mill) -> None:
+    for name in ("old", "older"):
+        mill.set_subject("letters", name)
+    asked = {"pipeline": "letters", "args": {"folder": "texts"}, "batch": 2, "not_within": 0}
+    would = post(client, "/api/runs/stalest", asked)
+    assert (would["dry_run"], would["count"], would["items"]) == (True, 2, [])
+    assert set(would["subjects"]) == {"old", "older"}
+    assert post(client, "/api/runs/stalest", {**asked, "confirm": 1}, 409)["count"] == 2
+    assert mill.runs(subject="old") == []
+    done = post(client, "/api/runs/stalest", {**asked, "confirm": 2})
+    assert [run["subject"] for run in done["items"]] == done["subjects"] == would["subjects"]
+    assert [run.state for run in mill.runs(subject="old")] == ["queued"]
+
+
+def test_who_asked_for_something_is_in_the_audit(client: httpx.Client, mill: Mill) -> None:
+    name = {"args": {"name": "eve"}}
+    run = post(client, "/api/runs", {"pipeline": "letters", "subject": "asked", "args": {"folder": "texts"}}, 201)["id"]
+    job = post(client, "/api/jobs", {"task": "greet", **name, "once": "eve", "unique": "eve"}, 201)["id"]
+    many = post(client, "/api/jobs/many", {"task": "greet", "args": [{"name": "a"}, {"name": "b"}]}, 201)["ids"]
+    mill.set_subject("letters", "asked for")
+    asked = {"pipeline": "letters", "args": {"folder": "texts"}, "not_within": 0, "confirm": 1}
+    stale = post(client, "/api/runs/stalest", asked)["items"][0]["id"]
+    post(client, "/api/reconcile", {"confirm": 0})
+    found = [(entry.verb, entry.target, entry.detail) for entry in mill.audit(limit=6) if entry.who.endswith("(api)")]
+    assert found[:5] == [
+        ("reconcile", "everything", {"mended": 0, "left": 0}),
+        ("run.stalest", "pipeline letters", {"runs": [stale]}),
+        ("job.enqueue", "task greet", {"jobs": 2, "first": many[0], "last": many[1]}),
+        ("job.enqueue", f"job {job}", {"task": "greet"}),
+        ("run.start", f"run {run}", {"pipeline": "letters", "subject": "asked"}),
+    ]
+
+
+def test_what_was_not_started_and_what_programs_start_is_not_in_the_audit(client: httpx.Client, mill: Mill) -> None:
+    asked = {"pipeline": "letters", "subject": "twice", "args": {"folder": "texts"}}
+    new = {"task": "greet", "args": {"name": "eve"}, "once": "twice"}
+    post(client, "/api/runs", asked, 201)
+    post(client, "/api/jobs", new, 201)
+    before = [entry.id for entry in mill.audit()]
+    post(client, "/api/runs", asked)
+    post(client, "/api/jobs", new)
+    post(client, "/api/reconcile")
+    mill.start("letters", "by a program", args={"folder": "texts"})
+    mill.enqueue("greet", args={"name": "eve"})
+    mill.enqueue_many("greet", [{"name": "eve"}])
+    assert [entry.id for entry in mill.audit()] == before
+
+
 def test_mending_says_what_it_would_do(client: httpx.Client) -> None:
-    assert post(client, "/api/reconcile", {"dry_run": True}) == {"items": []}
+    assert post(client, "/api/reconcile") == {"dry_run": True, "count": 0, "items": []}
     assert post(client, "/api/prune")["count"] == 0
     assert post(client, "/api/prune", {"confirm": 7}, 409)["count"] == 0
+
+
+def test_many_subjects_are_started_only_if_it_is_confirmed(client: httpx.Client, mill: Mill) -> None:
+    for name in ("a", "b", "c"):
+        mill.set_subject("letters", name, labels={"shelf": "two"})
+    mill.start("letters", "c", args={"folder": "c"})
+    asked = {"which": {"pipeline": "letters", "label": ["shelf=two"]}, "args": {"folder": "texts"}}
+    would = post(client, "/api/subjects/start", asked)
+    assert (would["dry_run"], would["counts"], would["left"]) == (True, {"queued": 2}, 1)
+    assert would["refusal"] == "they have a run under way"
+    assert post(client, "/api/subjects/start", {**asked, "confirm": 3}, 409)["count"] == 2
+    assert mill.runs(subject="a") == []
+    assert post(client, "/api/subjects/start", {**asked, "confirm": 2})["counts"] == {"queued": 2}
+    assert [mill.runs(subject=name)[0].args for name in "abc"] == [{"folder": "texts"}, {"folder": "texts"}, {"folder": "c"}]
+    [entry] = mill.audit(limit=1)
+    assert (entry.verb, entry.target, len(entry.detail["runs"])) == ("run.start", "2 subjects", 2)
+
+
+def test_a_subject_is_started_like_the_last_time(client: httpx.Client, mill: Mill) -> None:
+    [books] = mill.subjects(name="books")
+    mill.set_subject("letters", "new")
+    [new] = mill.subjects(name="new")
+    said = post(client, "/api/subjects/start", {"which": {"ids": [books.id, new.id]}}, 422)["detail"]
+    assert said.startswith("letters 'new': ")
+    assert mill.runs(subject="books", state="queued") == [], "all are checked before one is started"
+    post(client, "/api/subjects/start", {"which": {"ids": [books.id]}, "confirm": 1})
+    assert mill.runs(subject="books")[0].args == mill.run(1).args
+    assert post(client, "/api/subjects/start", {"which": {"ids": [999]}}, 404)["detail"] == "there is no subject 999"

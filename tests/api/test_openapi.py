@@ -14,9 +14,17 @@ from tests.api.server import Served, serving
 
 pytestmark = pytest.mark.alike
 
-# What these take besides their shape (arguments of a task, times of a schedule) is for the application to judge.
+# What these take besides their shape (arguments of a task, times of a schedule, so many steps since then) is for the
+# application to judge.
 JUDGED = ["POST /api/jobs", "POST /api/jobs/many", "PATCH /api/jobs/{job}", "POST /api/runs", "POST /api/runs/stalest"]
-JUDGED += ["POST /api/schedules", "POST /api/subjects", "PATCH /api/queues/{queue}", "POST /api/tokens"]
+JUDGED += [
+    "POST /api/schedules",
+    "POST /api/subjects",
+    "POST /api/subjects/start",
+    "PATCH /api/queues/{queue}",
+    "POST /api/tokens",
+    "GET /api/history",
+]
 PATIENCE = 120  # seconds: a machine may be busy, and nothing here asserts how long something takes
 SETTINGS = """
 [[operations]]
@@ -40,6 +48,7 @@ def find_no_fault(url: str, folder: Path, token: str | None, *options: str) -> N
         assert [line for line in server.log if "bug" in line or "Traceback" in line] == []
 
 
+@pytest.mark.slow  # of ./run chaos suites
 @pytest.mark.timeout(900)
 def test_schemathesis_finds_no_fault(filled_url: str, tmp_path: Path, mill: Mill) -> None:
     token = mill.create_token("fuzz", "admin").text

@@ -22,6 +22,26 @@ def test_health_and_readiness_need_nothing(shared: Served) -> None:
         assert client.get("/ready").json()["status"] == "ready"
 
 
+def test_who_only_wants_to_know_whether_it_answers_gets_no_body(shared: Served, client: httpx.Client) -> None:
+    with shared.client() as anybody:
+        for path in ("/health", "/ready"):
+            assert (anybody.head(path).status_code, anybody.head(path).content) == (200, b"")
+    assert client.head("/metrics").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/api/jobs?colour=red", "query.colour: there is none of this name; there are: archived, "),
+        ("/api/jobs?stat=failed", "query.stat: there is none of this name; did you mean 'state'?"),
+        ("/api/history?since=1h", "query.since: write it as"),
+    ],
+)
+def test_what_is_not_known_is_told_what_there_is(client: httpx.Client, path: str, said: str) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, answer.json()["detail"][: len(said)]) == (422, said)
+
+
 def test_prometheus_reads_the_metrics(client: httpx.Client, mill: Mill) -> None:
     answer = client.get("/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -38,7 +58,7 @@ def test_what_is_read_is_what_the_mill_says(client: httpx.Client, mill: Mill) ->
         "/api/runs": {"items": to_json([run]), "next": None},
         f"/api/runs/{run.id}/stages": {"items": to_json(run.stages)},
         f"/api/jobs/{failed.id}/attempts": {"items": to_json(mill.attempts(failed.id))},
-        "/api/errors": {"items": to_json(mill.errors())},
+        "/api/errors": {"items": to_json(mill.errors()), "next": None},
         f"/api/errors/{failed.fingerprint}": to_json(mill.error(str(failed.fingerprint))),
         "/api/workers?every=true": {"items": to_json(mill.workers(every=True))},
         "/api/schedules": {"items": []},
@@ -47,12 +67,18 @@ def test_what_is_read_is_what_the_mill_says(client: httpx.Client, mill: Mill) ->
         "/api/runs/1/why": to_json(mill.why(run=1)),
         f"/api/jobs/{failed.id}/why": to_json(mill.why(job=failed.id)),
         "/api/subjects/1/why": to_json(mill.why(pipeline="letters", subject="books")),
+        "/api/runs?subject=*OOK?&stage=count": {"items": to_json([run]), "next": None},
+        f"/api/runs?error={failed.fingerprint}": {"items": to_json([run]), "next": None},
+        "/api/runs?stage=total": {"items": [], "next": None},
+        "/api/jobs?subject=boo*&state=failed": {"items": to_json(mill.jobs(run=1, state="failed")), "next": None},
+        "/api/jobs?worker=1": {"items": [], "next": None},
         "/api/jobs?state=failed&state=skipped": {"items": to_json(mill.jobs(state=["failed", "skipped"])), "next": None},
     }
     for path, expected in found.items():
         answer = client.get(path)
         assert (path, answer.status_code, answer.json()) == (path, 200, expected)
     assert client.get("/api/overview").json()["runs"] == {"completed_with_errors": 1}
+    assert [one["name"] for one in client.get("/api/subjects?subject=BOO*").json()["items"]] == ["books"]
     [subject] = client.get("/api/subjects", params={"pipeline": "letters", "label": "shelf=one"}).json()["items"]
     assert (subject["name"], subject["last_state"]) == ("books", "completed_with_errors")
     assert client.get(f"/api/subjects/{subject['id']}").json()["name"] == "books"
@@ -68,6 +94,10 @@ def test_what_was_done_when_is_told_by_the_minute_and_in_all(client: httpx.Clien
     assert totals == to_json(mill.totals())
     assert sum(total["done"]["failed"] for total in totals) == 2
     assert client.get("/api/history", params={"step": 90}).status_code == 422
+    ages = client.get("/api/history", params={"since": "1970-01-02T00:00:00Z"}).json()["items"]
+    assert 2000 < len(ages) < 10_000
+    assert sum(week["failed"] for week in ages) == 2
+    assert client.get("/api/history", params={"since": "1970-01-02T00:00:00Z", "step": 60}).status_code == 422
     assert client.get("/api/history", params={"queue": "mai"}).status_code == 404
 
 
@@ -79,6 +109,7 @@ def test_a_run_says_after_what_its_stages_come(client: httpx.Client, mill: Mill)
 HERE = {"open", "close", "transaction", "lock", "event", "check_token", "backup", "declare_schedules"}
 HERE |= {"work", "worker", "relay", "scheduler", "pruner", "reconciler"}
 HERE |= {"subject"}  # by its number it is one of `subjects`
+HERE |= {"ended", "open_circuits"}  # of `history` and `limits`, what the overview needs of them
 
 
 def test_everything_that_the_mill_can_do_can_be_asked_for() -> None:
@@ -117,6 +148,19 @@ def test_pages_are_the_whole_list_each_thing_once(client: httpx.Client, mill: Mi
         assert len(page["items"]) == 2
         cursor = {"cursor": page["next"]}
     assert [thing["id"] for thing in pages] == [thing["id"] for thing in whole["items"]]
+
+
+def test_errors_come_in_pages_what_fails_the_most_first(client: httpx.Client, mill: Mill) -> None:
+    mill.start("letters", "again", args=mill.run(1).args)
+    mill.work(until="idle", slots=1)
+    whole = client.get("/api/errors").json()["items"]
+    assert [error["failed"] for error in whole] == [2, 2]
+    first = client.get("/api/errors", params={"limit": 1}).json()
+    rest = client.get("/api/errors", params={"limit": 1, "cursor": first["next"]}).json()
+    assert first["items"] + rest["items"] == whole
+    assert rest["next"] is None
+    for wrong in ("1", "x-1-y", "1-1-"):
+        assert client.get("/api/errors", params={"cursor": wrong}).status_code == 422
 
 
 def test_results_of_a_stage_come_in_pages_by_key(client: httpx.Client) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import signal
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +22,7 @@ from gristmill import Mill
 from gristmill.api import app, serving
 from gristmill.api.serving import Server, check_place
 from gristmill.errors import DatabaseError, SchemaMismatch, Unavailable
+from gristmill.listening import bind
 from tests.api.server import in_thread
 
 
@@ -91,6 +97,34 @@ def test_what_an_application_does_at_the_start_and_the_end_is_done(quiet: Mill) 
     assert done == ["begun", "ended"]
 
 
+MOUNTED = """
+from fastapi import FastAPI
+from gristmill import Mill
+from gristmill.api import app
+
+site = FastAPI()
+site.mount("/mill", app(Mill.open({url!r}), open=True, pages=True))
+"""
+
+
+def test_who_follows_does_not_keep_a_server_that_it_is_mounted_into(quiet: Mill, tmp_path: Path) -> None:
+    """uvicorn waits for every answer to end before it stops."""
+    (tmp_path / "site_of_others.py").write_text(MOUNTED.format(url=str(quiet.ledger.url)))
+    line = [sys.executable, "-m", "uvicorn", "site_of_others:site", "--app-dir", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stderr is not None
+            address = next(found[0] for said in process.stderr if (found := re.search(r"http://[0-9.:]+", said)))
+            with httpx.stream("GET", f"{address}/mill/api/events", trust_env=False, timeout=60) as stream:
+                lines = stream.iter_lines()
+                assert next(lines) == "retry: 2000"
+                process.terminate()
+                assert [said for said in lines if said.startswith("event")] == []
+            assert process.wait(60) in (0, -signal.SIGTERM)
+        finally:
+            process.kill()
+
+
 def test_where_there_are_tokens_a_good_one_gets_in_by_any_name(quiet: Mill) -> None:
     with in_thread(Server(app(quiet, open=True))) as port:
         assert asked(port, "/api/me", Host="mill.example").status_code == 403
@@ -107,3 +141,8 @@ def test_a_server_of_this_machine_is_open_only_if_there_was_never_a_token(quiet:
     assert not check_place(quiet, "127.0.0.1")
     quiet.revoke_token("ann")
     assert not check_place(quiet, "localhost")
+
+
+def test_the_body_of_an_answer_does_not_wait_until_its_head_is_confirmed() -> None:
+    with bind("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()), listening.accept()[0] as one:
+        assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

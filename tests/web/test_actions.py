@@ -50,6 +50,30 @@ def test_a_queue_is_set(dashboard: Dashboard, page: Page) -> None:
     getattr(page, "complaints").clear()  # noqa: B009  # the 422 itself
 
 
+def test_a_run_of_a_new_subject_is_started_and_then_one_like_it(dashboard: Dashboard, page: Page) -> None:
+    page.goto("/subjects")
+    page.locator("#start summary").click()
+    page.get_by_label("Subject", exact=True).fill("Neuburg")
+    page.get_by_label("Arguments as JSON").fill('{"pagse": 2}')
+    press(page, "Start")
+    expect(page.locator("main")).to_contain_text("takes no argument 'pagse'")
+    getattr(page, "complaints").clear()  # noqa: B009  # the 422 itself
+    page.get_by_role("link", name="Back", exact=True).click()
+    expect(page.get_by_label("Arguments as JSON")).to_have_value('{"pagse": 2}')  # nothing of it is lost
+    page.get_by_label("Arguments as JSON").fill('{"pages": 2}')
+    press(page, "Start")
+    expect(page.locator(".said")).to_contain_text("is queued")
+    (run,) = dashboard.mill.runs(subject="Neuburg")
+    assert (run.pipeline, run.args) == ("minutes", {"pages": 2})
+    dashboard.mill.cancel_run(run.id)
+    (subject,) = dashboard.mill.subjects(name="Neuburg")
+    page.goto(f"/subjects/{subject.id}")
+    press(page, "Start a run")
+    expect(page.locator(".said")).to_contain_text("is queued")
+    assert [run.args for run in dashboard.mill.runs(subject="Neuburg")] == [{"pages": 2}] * 2
+    assert last(dashboard, "run.start").detail == {"pipeline": "minutes", "subject": "Neuburg"}
+
+
 def test_a_queue_is_purged_after_a_question(dashboard: Dashboard, page: Page) -> None:
     ids = dashboard.mill.enqueue_many(town.hold, [{"path": "/nowhere"}] * 3)
     page.goto("/queues/slow")
@@ -122,6 +146,13 @@ def test_one_job_is_cancelled_retried_and_edited(dashboard: Dashboard, page: Pag
     press(page, "Change them")
     expect(page.locator(".said")).to_contain_text("other arguments")
     assert dashboard.mill.job(job.id).args == {"to": "eve"}
+    page.locator("#edit summary").click()
+    page.get_by_label("Arguments as JSON").fill("")
+    press(page, "Change them")
+    expect(page.locator("main")).to_contain_text("the arguments are not JSON")  # nothing written does not mean none
+    getattr(page, "complaints").clear()  # noqa: B009  # the 422 itself
+    assert dashboard.mill.job(job.id).args == {"to": "eve"}
+    page.goto(f"/jobs/{job.id}")
     press(page, "Cancel")
     expect(page.locator("h1")).to_contain_text("cancelled")
     assert dashboard.mill.job(job.id).state == "cancelled"
@@ -161,6 +192,37 @@ def test_a_run_is_started_stopped_and_retried(dashboard: Dashboard, page: Page) 
     press(page, "Stop them")
     expect(page.locator(".said")).to_contain_text("done:")
     assert dashboard.mill.run(1).state == "cancelled"
+
+
+def test_runs_that_match_are_retried_after_a_question(dashboard: Dashboard, page: Page) -> None:
+    page.goto("/runs?q=oak+state:completed_with_errors")
+    page.get_by_label("all that match").check()
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator(".effect")).to_contain_text("1 retried")
+    page.get_by_role("button", name="Retry them").click()
+    expect(page.locator(".said")).to_contain_text("done: 1 retried")
+    [run] = dashboard.mill.runs(subject="Oakfield")
+    assert (run.state, run.epoch) == ("in_progress", 2)
+    assert dashboard.mill.audit(verb="run.retry_many")[0].who.endswith("(web)")
+
+
+def test_subjects_that_match_are_started_after_a_question(dashboard: Dashboard, page: Page) -> None:
+    for name in ("Eastham", "Westham"):
+        run = dashboard.mill.start(town.minutes, name, args={"pages": 1})
+        dashboard.mill.cancel_run(run.id)
+    page.goto("/subjects?q=ham")
+    page.get_by_label("Subject Eastham").check()
+    expect(page.locator("[data-marked]")).to_have_text("1 marked")
+    page.get_by_label("all that match").check()
+    press(page, "Start a run of each")
+    expect(page.locator(".effect")).to_contain_text("2 runs would be started")
+    expect(page.locator("main")).to_contain_text("Each with the arguments of its last run.")
+    press(page, "Start them")
+    expect(page.locator(".said")).to_contain_text("2 runs are started")
+    for name in ("Eastham", "Westham"):
+        found = dashboard.mill.runs(subject=name)
+        assert (len(found), found[0].terminal, found[0].args) == (2, False, {"pages": 1})
+    assert last(dashboard, "run.start").target == "2 subjects"
 
 
 def test_a_subject_is_set_and_purged(dashboard: Dashboard, page: Page) -> None:

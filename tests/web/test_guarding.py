@@ -111,7 +111,7 @@ def test_numbers_that_nothing_has_are_not_found(client: httpx.Client, number: st
     for path in ("/jobs", "/runs", "/subjects", "/audit"):
         assert client.get(path, params={"after": f"00000000000000000001{number}"}).status_code == 200
     for path in ("/jobs/many", "/runs/many"):
-        answer = client.post(path, data={**token, "action": "cancel", "id": ["1", number]})
+        answer = client.post(path, data={**token, "action": "cancel", "marked": ["1", number]})
         assert (answer.status_code, "is no number" in answer.text) == (422, True)
 
 

@@ -125,12 +125,12 @@ def test_hostile_text_is_only_text(dashboard: Dashboard, page: Page) -> None:
 def test_a_page_of_a_run_tells_all_about_it(dashboard: Dashboard, page: Page) -> None:
     page.goto("/runs/1")
     for stage in ("find", "read", "extract", "thumbnails", "publish"):
-        expect(page.locator(".graph .name", has_text=stage)).to_be_visible()
+        expect(page.locator(".graph.across .name", has_text=stage)).to_be_visible()
     expect(page.locator("#stage-read")).to_contain_text("completed with errors")
     item = page.locator("[aria-label='Failed items'] li").first
     item.locator("summary").first.click()
     expect(item.locator(".peek")).to_contain_text("attempt 1", ignore_case=True)
-    page.locator(".graph a", has_text="read").click()
+    page.locator(".graph.across a", has_text="read").click()
     expect(page.locator("#search")).to_have_value("run:1 stage:read")
 
 
@@ -141,7 +141,9 @@ def test_from_a_subject_in_the_list_to_its_cause_without_leaving(dashboard: Dash
     expect(drawer.locator("h2")).to_contain_text("Millbrook")
     expect(drawer).to_contain_text("failed in 'read'")
     expect(drawer.get_by_label("Traceback")).to_be_visible()
-    top = [drawer.locator(".actions > *").nth(n).bounding_box() for n in range(3)]
+    expect(drawer.locator(".why").get_by_role("button", name="Retry what failed")).to_be_visible()
+    expect(drawer.get_by_role("button", name="Retry what failed")).to_have_count(1)
+    top = [drawer.locator(".actions > *").nth(n).bounding_box() for n in range(2)]
     assert len({round(box["y"]) for box in top if box}) == 1, "what can be done stands in one line"
     assert page.url == f"{dashboard.address}/subjects"
     page.keyboard.press("Escape")
@@ -159,6 +161,18 @@ def test_subjects_with_any_name_are_found_by_the_links_to_them(dashboard: Dashbo
     page.goto("/subjects?q=name:" + '"https://a.org/\\"x\\" y"')
     page.get_by_text("kind of=a=b c").click()
     expect(page.locator(f"#subject-{subject.id}")).to_contain_text(name)
+
+
+def test_names_are_found_by_a_part_of_them_and_by_patterns(dashboard: Dashboard, page: Page) -> None:
+    for path in ("/subjects?q=MILL", "/subjects?q=name:mill*", "/runs?q=mill", "/runs?q=subject:M?llbrook+stage:read"):
+        page.goto(path)
+        expect(page.locator("tbody tr")).to_have_count(1)
+        expect(page.locator("tbody tr")).to_contain_text("Millbrook")
+    page.goto("/jobs?q=subject:mill*+since:1d+state:failed")
+    assert {row.split()[0] for row in page.locator("td[data-label=Key]").all_inner_texts()} == {"Millbrook"}
+    [error] = {job.fingerprint for job in dashboard.mill.jobs(subject="Millbrook", state="failed", limit=1)}
+    page.goto(f"/runs?q=error:{error}+since:1d")
+    expect(page.locator("tbody")).to_contain_text("Millbrook")
 
 
 def test_why_is_what_the_command_line_says(dashboard: Dashboard, page: Page) -> None:

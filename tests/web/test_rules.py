@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gristmill.errors import Invalid
-from gristmill.model import LimitState, Queue, Run, ScheduleEntry, Signature, Stage, Status, Worker
-from gristmill.web import charts, graph, search, verdict
-from gristmill.web.pages.signing import local
+from gristmill.model import Diagnosis, LimitState, Queue, Reason, Run, ScheduleEntry, Signature, Stage, Status, Why, Worker
+from gristmill.web import charts, cures, graph, search, verdict
+from gristmill.web.view import local
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 
@@ -36,6 +36,7 @@ NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
         ("error:1cf674e7f108", {"error": "1cf674e7f108"}),
         ("https://a.org/x", {"key": "*https://a.org/x*"}),
         ("subject:https://a.org/x", {"subject": "https://a.org/x"}),
+        ("subject:mill* worker:3", {"subject": "mill*", "worker": 3}),
     ],
 )
 def test_a_search_for_jobs(text: str, found: dict[str, Any]) -> None:
@@ -60,9 +61,22 @@ def test_a_search_that_cannot_be_meant_says_why(text: str, said: str) -> None:
     assert said in str(refused.value)
 
 
-def test_a_subject_that_is_an_address_is_found_by_it() -> None:
-    assert search.subjects("pipeline:site https://a.org/x") == {"pipeline": "site", "name": "https://a.org/x"}
-    assert search.runs("https://a.org/x") == {"subject": "https://a.org/x"}
+def test_a_subject_is_found_by_a_part_of_its_name_or_by_a_pattern() -> None:
+    assert search.subjects("pipeline:site https://a.org/x") == {"pipeline": "site", "name": "*https://a.org/x*"}
+    assert search.runs("Port Salem") == {"subject": "*Port*Salem*"}
+    assert search.subjects("name:mill*") == {"name": "mill*"}
+    assert search.runs('subject:"Port ?alem" stage:ocr') == {"subject": "Port ?alem", "stage": "ocr"}
+    for parse, text in ((search.subjects, "name:Port Salem"), (search.runs, "subject:Port Salem")):
+        with pytest.raises(Invalid, match="in quotes if it has spaces"):
+            parse(text)
+
+
+def test_what_was_made_lately_is_found_by_how_long_ago() -> None:
+    for parse in (search.jobs, search.runs):
+        since = parse("since:1d")["since"]
+        assert timedelta(hours=24) <= datetime.now(UTC) - since < timedelta(hours=25)
+        with pytest.raises(Invalid, match="write 30m, 2h or 1d"):
+            parse("since:yesterday")
 
 
 @given(st.text(min_size=1).filter(lambda text: "\0" not in text))
@@ -96,15 +110,15 @@ def worker(**given: Any) -> Worker:
     usual: dict[str, Any] = {"id": 1, "host": "mill-1", "pid": 7, "state": "active", "queues": (), "slots": 2}
     usual |= {"own_slots": {}, "labels": (), "memory_mib": 0, "version": "1", "delivery": "database", "holding": 0}
     usual |= {"doing": (), "registered_at": NOW, "heartbeat_at": NOW}
-    return Worker(**{**usual, "lease_until": datetime.now(UTC) + timedelta(hours=1), **given})
+    return Worker(**{**usual, "lease_until": NOW, **given})
 
 
 def seen(*queues: Queue, workers: Any = (), errors: Any = (), limits: Any = (), schedules: Any = ()) -> verdict.Seen:
-    return verdict.Seen(Status({"completed": 1}, (), queues, tuple(workers)), errors, limits, schedules)
+    return verdict.Seen(Status({"completed": 1}, (), queues, tuple(workers), NOW), errors, limits, schedules)
 
 
 def said(found: verdict.Seen) -> list[tuple[bool, str, str]]:
-    return [(one.bad, one.sentence, one.path) for one in verdict.concerns(found, NOW)]
+    return [(one.bad, one.sentence, one.path) for one in verdict.concerns(found)]
 
 
 def test_nothing_is_wrong() -> None:
@@ -119,7 +133,7 @@ def test_nobody_works() -> None:
     assert said(seen(queue(ready=1, workers=0))) == [(True, "No worker is running, and 1 job waits.", "/workers")]
     found = seen(queue(ready=3, workers=0), queue(name="x", workers=1), workers=[worker()])
     assert said(found) == [(True, "No worker serves queue ocr: 3 jobs wait.", "/queues")]
-    gone = worker(lease_until=NOW - timedelta(days=900))
+    gone = worker(late=True)
     assert said(seen(workers=[gone])) == [(True, "worker 1 on mill-1 is not heard of any more.", "/workers")]
 
 
@@ -135,6 +149,33 @@ def test_what_is_stuck_is_told_with_where_to_look() -> None:
         search.runs("is:stuck state:failed")
 
 
+def test_jobs_that_wait_for_hours_although_there_are_workers_are_told() -> None:
+    hours = NOW - timedelta(hours=5)
+    idle, busy = queue(ready=3, oldest=hours), queue(name="mail", ready=1, in_progress=2, oldest=NOW - timedelta(hours=2))
+    assert said(seen(idle, busy, workers=[worker()])) == [
+        (True, "Queue ocr: 3 jobs wait, the oldest for 5 h, and nothing of it is in progress.", "/queues"),
+        (False, "Queue mail: 1 job waits, the oldest for 2 h, and its workers do not keep up.", "/queues"),
+    ]
+    young = queue(ready=3, oldest=NOW - timedelta(minutes=59))
+    assert said(seen(young, workers=[worker()])) == []
+    unserved = said(seen(queue(ready=3, oldest=hours, workers=0), workers=[worker()]))
+    assert [sentence for _, sentence, _ in unserved] == ["No worker serves queue ocr: 3 jobs wait."]
+    paused = said(seen(queue(ready=3, oldest=hours, paused=True), workers=[worker()]))
+    assert [sentence for _, sentence, _ in paused] == ["Queue ocr is paused: 3 jobs wait."]
+
+
+def test_what_the_doctor_finds_is_told_once() -> None:
+    full = Diagnosis("disk", False, "0.1 GiB left for the database in /data", ("df", "-h", "/data"))
+    dead = [Diagnosis("bloat", False, f"gm_{name} has 200,000 dead rows") for name in ("job", "run")]
+    repeated = [Diagnosis(check, False, "as above") for check in ("workers", "queues", "limits", "schedules")]
+    well = Diagnosis("clock", True, "this host's clock is 0.0 s ahead")
+    found = replace(seen(workers=[worker()]), doctor=[well, *dead, *repeated, full])
+    assert said(found) == [
+        (True, "The doctor says of disk: 0.1 GiB left for the database in /data.", "/settings"),
+        (False, "The doctor says of bloat: gm_job has 200,000 dead rows (1 more like it).", "/settings"),
+    ]
+
+
 def test_what_somebody_did_on_purpose_is_no_alarm() -> None:
     found = seen(queue(paused=True, ready=30), queue(name="b", paused=True), workers=[worker()])
     assert said(found) == [(False, "Queues ocr and b are paused: 30 jobs wait.", "/queues")]
@@ -142,10 +183,14 @@ def test_what_somebody_did_on_purpose_is_no_alarm() -> None:
 
 def test_failures_are_told_by_their_causes() -> None:
     def failing(name: str, failed: int) -> Signature:
-        return Signature(name, "ValueError", "x", failed, failed, 1, NOW, NOW, False)
+        return Signature(name, "ValueError", "ValueError: no such page.\nx", failed, failed, 1, NOW, NOW, False)
 
     one = seen(errors=[failing("a", 5)], workers=[worker()])
-    assert said(one) == [(False, "5 jobs failed within a day, all by one error: ValueError.", "/errors/a")]
+    assert said(one) == [(False, "5 jobs failed within a day, all by one error: no such page.", "/errors/a")]
+    single = seen(errors=[replace(failing("a", 1), error="x" * 500)], workers=[worker()])
+    assert said(single) == [(False, f"1 job failed within a day: {'x' * 119}….", "/errors/a")]
+    nameless = seen(errors=[replace(failing("a", 1), error=None)], workers=[worker()])
+    assert said(nameless) == [(False, "1 job failed within a day: ValueError.", "/errors/a")]
     many = seen(errors=[failing("a", 5), failing("b", 2), failing("c", 0)], workers=[worker()])
     assert said(many) == [(False, "7 jobs failed within a day; 2 causes explain them.", "/errors")]
 
@@ -154,10 +199,29 @@ def test_circuits_and_schedules_are_told_and_the_worst_comes_first() -> None:
     limit = LimitState("host", "a.org", 1, None, 3, 60.0, "application", 0, 0, 4, "open", 3, NOW)
     times: dict[str, Any] = dict.fromkeys(["last_at", "last_started_at", "last_job", "last_run", "undeclared_at"])
     times |= {"paused_at": None, "paused_by": None, "problem": None, "declared": True}
-    late = ScheduleEntry("nightly", "on", "daily", {}, NOW - timedelta(hours=1), **times)
+    late = ScheduleEntry("nightly", "on", "daily", {}, NOW - timedelta(hours=1), **times, late=True)
     found = said(seen(queue(paused=True), workers=[worker()], limits=[limit], schedules=[late]))
     assert [(bad, path) for bad, _, path in found] == [(True, "/limits"), (True, "/schedules"), (False, "/queues")]
+    assert found[1][1] == "Schedule nightly should have fired 60 min ago."
     assert found[0][1] == "The circuit of host a.org is open after failures: 4 jobs wait."
+
+
+# ---- cures
+
+
+def test_what_a_page_can_do_about_it_is_a_button() -> None:
+    def found(reason: Reason, *command: str, run: int | None = 7) -> tuple[str, str, str] | None:
+        cure = cures.cure(Why("run 7", reason, "…", command), run)
+        return (cure.label, cure.path, cure.role) if cure else None
+
+    assert found(Reason.QUEUE_PAUSED, "queue", "resume", "a/b") == ("Resume queue a/b", "/queues/a%2Fb/resume", "operator")
+    assert found(Reason.FINISHED, "run", "retry", "5") == ("Retry what failed", "/runs/5/retry", "operator")
+    assert found(Reason.INCONSISTENT, "reconcile") == ("Reconcile", "/runs/7/reconcile", "admin")
+    assert found(Reason.INCONSISTENT, "reconcile", run=None) is None
+    assert found(Reason.WORKER_SILENT, "reconcile") is None, "of one run, that would not be mended"
+    assert found(Reason.NO_WORKER, "work", "-q", "ocr") is None
+    assert found(Reason.IN_LINE) is None
+    assert cures.cure(None, 7) is None
 
 
 # ---- charts

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +17,9 @@ import pytest
 from gristmill import Context, Mill, Pipeline
 from gristmill.api import app
 from gristmill.errors import Unavailable
+from gristmill.model import Queue
 from gristmill.web.site import Recent
+from gristmill.web.view import ANYBODY
 from tests.web import town
 from tests.web.filling import mill_of
 from tests.web.test_guarding import here
@@ -187,13 +192,117 @@ def test_what_takes_long_to_read_is_kept_longer(clock: list[float]) -> None:
         clock[0] += took
         return clock[0]
 
-    for took, kept in ((0.01, 0.8), (0.2, 2.0), (3.0, 5.0)):
+    for took, kept in ((0.01, 0.8), (0.05, 1.5), (3.0, 5.0)):
         recent.forget()
+        began = clock[0]
         seen = recent.get("it", 0.8, lambda took=took: look(took), 5.0)  # type: ignore[misc]
-        clock[0] += kept - 0.01
+        clock[0] = began + kept - 0.01
         assert recent.get("it", 0.8, lambda: 0.0, 5.0) == seen
         clock[0] += 0.02
         assert recent.get("it", 0.8, lambda: 0.0, 5.0) == 0
+
+
+def test_of_those_who_waited_for_a_long_look_one_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it found is too old then; but they do not look each in turn."""
+    recent, go, asked, now = Recent(), threading.Event(), threading.Semaphore(0), itertools.count()
+
+    def monotonic() -> float:
+        asked.release()
+        return next(now) + 60 * go.is_set()
+
+    monkeypatch.setattr("gristmill.web.site.time", SimpleNamespace(monotonic=monotonic))
+    looks = itertools.count()
+
+    def look() -> int:
+        go.wait()
+        return next(looks)
+
+    with ThreadPoolExecutor(5) as people:
+        found = [people.submit(recent.get, "it", 30, look) for _ in range(5)]
+        for _ in range(6):  # all have asked, and one has begun
+            asked.acquire()
+        go.set()
+        assert sorted(one.result() for one in found) == [0, 1, 1, 1, 1]
+
+
+def test_of_what_was_kept_once_not_much_is_left(clock: list[float]) -> None:
+    recent = Recent()
+    for n in range(3 * Recent._MOST):
+        assert recent.get(f"search {n}", 0.8, lambda n=n: n) == n  # type: ignore[misc]
+        clock[0] += 0.1
+    for n in range(2 * Recent._MOST):
+        with pytest.raises(ZeroDivisionError):
+            recent.get(f"nothing {n}", 0.8, lambda: 1 // 0)
+    assert len(recent._known) <= len(recent._turns) <= Recent._MOST + 1
+    assert recent.get(f"search {3 * Recent._MOST - 1}", 0.8, lambda: -1) == 3 * Recent._MOST - 1
+
+
+LOOK = {"HX-Request": "true"}
+
+
+@pytest.fixture
+def looks(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One for each time that the queues were read."""
+    seen, queues = list[str](), mill.queues
+
+    def look() -> list[Queue]:
+        seen.append("queues")
+        return queues()
+
+    monkeypatch.setattr(mill, "queues", look)
+    return seen
+
+
+def test_many_who_watch_a_page_cost_one_look(mill: Mill, client: httpx.Client, clock: list[float], looks: list[str]) -> None:
+    mill.set_queue("mail", create=True)
+    with ThreadPoolExecutor(8) as people:
+        pages = [*people.map(lambda _: client.get("/queues", headers=LOOK).text, range(24))]
+    assert (len({*pages}), looks) == (1, ["queues"])
+    mill.pause("mail")
+    assert client.get("/queues", headers=LOOK).text == pages[0]
+    clock[0] += 1.11
+    assert "paused" in client.get("/queues", headers=LOOK).text
+    assert looks == ["queues"] * 2
+    client.get("/queues")  # who comes to a page sees it as it is
+    assert looks == ["queues"] * 3
+
+
+def test_who_acts_sees_it_at_once_and_so_do_the_others(mill: Mill, client: httpx.Client, clock: list[float]) -> None:
+    mill.set_queue("mail", create=True)
+    assert "paused" not in client.get("/queues", headers=LOOK).text
+    assert client.post("/queues/mail/pause", data=token(client)).status_code == 303
+    assert "paused" in client.get("/queues", headers=LOOK).text
+
+
+def test_everybody_has_their_own_token_in_what_they_share(mill: Mill, client: httpx.Client, clock: list[float]) -> None:
+    mill.set_queue("mail", create=True)
+    with httpx.Client(base_url=client.base_url) as other:
+        other.get("/settings")
+        mine, theirs = (one.get("/queues", headers=LOOK).text for one in (client, other))
+        assert token(client) != token(other)
+        assert token(client)["token"] in mine
+        assert mine.replace(token(client)["token"], token(other)["token"]) == theirs
+        assert ANYBODY not in mine + theirs
+        assert other.post("/queues/mail/pause", data=token(other)).status_code == 303
+
+
+def test_each_role_sees_its_own_page_and_each_search_its_own(mill: Mill, client: httpx.Client, clock: list[float]) -> None:
+    mill.set_queue("mail", create=True)
+    mill.enqueue(town.notify, args={"to": "anna"})
+    texts = {role: mill.create_token(role, role).text for role in ("admin", "viewer")}
+    for role, text in texts.items():
+        page = client.get("/queues", headers={**LOOK, "Authorization": f"Bearer {text}"})
+        assert (page.status_code, role, "Pause" in page.text) == (200, role, role == "admin")
+    assert client.get("/queues", headers={**LOOK, "Authorization": "Bearer nobody"}).status_code == 401
+    admin = {**LOOK, "Authorization": f"Bearer {texts['admin']}"}
+    for q, shown in (("state:queued", True), ("state:failed", False), ("state:queued", True)):
+        assert ('id="job-1"' in client.get("/jobs", params={"q": q}, headers=admin).text) is shown
+
+
+def test_what_cannot_be_found_is_kept_for_nobody(mill: Mill, client: httpx.Client, clock: list[float]) -> None:
+    assert client.get("/runs/1", headers=LOOK).status_code == 404
+    mill.start(town.minutes, "Oakfield", args={"pages": 1})
+    assert client.get("/runs/1", headers=LOOK).status_code == 200
 
 
 def test_the_overview_tells_of_what_is_stuck_and_of_errors_at_once(

@@ -10,7 +10,6 @@ from annotated_types import GroupedMetadata, MaxLen, MinLen
 from fastapi import Path
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from gristmill.errors import NotConfirmed
 from gristmill.model import Bulk
 from gristmill.settings import KEY_LIMIT, LABEL_LIMIT, NAME_LIMIT
 
@@ -97,13 +96,17 @@ class Listing(AskedInQuery):
 
 # ---- which jobs or runs
 
+NAMED = "a name, or a pattern of names with * and ?, in whatever case"
+
 
 class RunFilter(Asked):
     """Which runs: all for which everything holds that is given; of several states any will do."""
 
     pipeline: Name | None = None
-    subject: Key | None = None
+    subject: Key | None = Field(None, description=NAMED)
     state: Annotated[list[RunState], Field(min_length=1)] | None = None
+    stage: Name | None = Field(None, description="they are at this stage, or some of it failed")
+    error: Name | None = Field(None, description="some of it is failed by this error: its fingerprint")
 
 
 class JobFilter(Asked):
@@ -112,13 +115,14 @@ class JobFilter(Asked):
     run: Number | None = None
     pipeline: Name | None = None
     stage: Name | None = None
-    subject: Key | None = None
+    subject: Key | None = Field(None, description=NAMED)
     state: Annotated[list[JobState], Field(min_length=1)] | None = None
     queue: Name | None = None
     task: TaskName | None = None
     part_of: Number | None = None
     error: Name | None = Field(None, description="failed by this error: its fingerprint")
     key: Key | None = Field(None, description="a pattern with * and ?; of a job on its own, its unique key")
+    worker: Number | None = Field(None, description="held by this worker: its number")
 
 
 class _Chosen(Asked):
@@ -127,6 +131,7 @@ class _Chosen(Asked):
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"minProperties": 1})
     ids: Annotated[list[Number], Field(min_length=1, max_length=10_000)] | None = None
     older: Seconds | None = Field(None, description="created so many seconds ago, or earlier")
+    since: Moment | None = Field(None, description="created then or later")
 
 
 class ChosenRuns(_Chosen, RunFilter):
@@ -178,11 +183,6 @@ def given(asked: BaseModel) -> dict[str, Any]:
 def perform(act: Callable[..., Bulk], confirm: int | None, **which: Any) -> dict[str, Any]:
     """Does it, or says how many it would be about."""
     return _done(act(**which, confirm=confirm, dry_run=confirm is None), confirm is None)
-
-
-def check_confirmed(confirm: int, count: int) -> None:
-    if confirm != count:
-        raise NotConfirmed(count, confirm)
 
 
 def _done(bulk: Bulk, dry_run: bool) -> dict[str, Any]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
+from itertools import islice
+from typing import NamedTuple
 
 import orjson
 from sqlalchemy.exc import TimeoutError as NoConnection
@@ -17,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from gristmill.errors import DatabaseError
 from gristmill.mill import Mill
 from gristmill.model import to_json
-from gristmill.watched import Event
+from gristmill.watched import Event, Events
 
 log = logging.getLogger("gristmill.api")
 _PAGE = 500  # events that are read at once
@@ -29,7 +32,15 @@ _ASKING = 4  # of them at once: all others need threads too
 _STUCK = 30.0  # seconds that one line may take to be sent
 MOST = 1000  # followers of one process
 
-Item = Event | str  # a text: what came before this place is not kept any more, so look at everything anew
+
+class Told(NamedTuple):
+    """An event, and how it is sent to all who want it."""
+
+    event: Event
+    text: str
+
+
+Item = Told | str  # a text: what came before this place is not kept any more, so look at everything anew
 
 
 class Hub:
@@ -57,9 +68,9 @@ class Hub:
             return self._last
         return await run_in_threadpool(self._mill.last_event)
 
-    async def follow(self, after: str, patience: Callable[[], float]) -> AsyncGenerator[Item | None, None]:
-        """Events from a place on, each once and in the order of their commits. None instead of one: nothing happened for
-        as many seconds as the patience was. It ends for who is too slow."""
+    async def follow(self, after: str, patience: Callable[[], float]) -> AsyncGenerator[list[Item], None]:
+        """Events from a place on, each once and in the order of their commits; as many at a time as there are. None at
+        all: nothing happened for as many seconds as the patience was. It ends for who is too slow."""
         self.followers += 1
         try:
             self._begin()
@@ -67,38 +78,36 @@ class Hub:
                 if self.closed:
                     return
                 page = await run_in_threadpool(self._mill.events, after, limit=_PAGE)
-                if page.reset:
-                    yield page.last
-                for event in page.events:
-                    yield event
+                if found := _items(page):
+                    yield found
                 after = page.last
                 if not page.events and self._place(after) is None:  # we are at the end, and the reader is not there yet
                     await self._next(_EVERY)
-                    yield None
-            async for item in self._live(at, patience):
-                yield item
+                    yield []
+            async for some in self._live(at, patience):
+                yield some
         finally:
             self.followers -= 1
 
-    async def _live(self, at: int, patience: Callable[[], float]) -> AsyncGenerator[Item | None, None]:
+    async def _live(self, at: int, patience: Callable[[], float]) -> AsyncGenerator[list[Item], None]:
         while not self.closed:
             first = self._count - len(self._kept)
             if at < first:
                 return
             if at == self._count:
                 if not await self._next(patience()):
-                    yield None
+                    yield []
                 continue
-            for item in list(self._kept)[at - first :]:
-                yield item
-                at += 1
+            some = list(islice(self._kept, at - first, at - first + _PAGE))
+            at += len(some)
+            yield some
 
     def _place(self, after: str) -> int | None:
         """The number of the event that comes after this place, if that is kept or about to come."""
         if after == self._last:
             return self._count
         for back, item in enumerate(reversed(self._kept)):
-            if after == (item if isinstance(item, str) else item.id):
+            if after == (item if isinstance(item, str) else item.event.id):
                 return self._count - back
         return None
 
@@ -128,6 +137,9 @@ class Hub:
         """Whatever goes wrong, those who follow still wait for what comes next: it is told once, and tried again."""
         told = False
         while self.followers and not self.closed:
+            if _server_stops():
+                self.close()
+                break
             more = False
             try:
                 more = await self._look()
@@ -146,7 +158,7 @@ class Hub:
             self._wake()
             return False
         found = await run_in_threadpool(self._mill.events, self._last, limit=_PAGE)
-        new: list[Item] = [found.last, *found.events] if found.reset else list(found.events)
+        new = _items(found)
         self._last = found.last
         self._kept.extend(new)
         self._count += len(new)
@@ -157,6 +169,18 @@ class Hub:
     def _wake(self) -> None:
         self._moved.set()
         self._moved = asyncio.Event()
+
+
+def _server_stops() -> bool:
+    """Mounted into somebody's application, nobody closes the hub: uvicorn waits for all answers before it tells anything
+    to stop, and a stream has no end. What it hears signals with knows."""
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return getattr(server, "should_exit", False) is True
+
+
+def _items(page: Events) -> list[Item]:
+    told: list[Item] = [Told(event, written(event)) for event in page.events]
+    return [page.last, *told] if page.reset else told
 
 
 class Stream(Response):
@@ -194,17 +218,19 @@ class Stream(Response):
         due = clock() + _SILENCE
         await _say(send, f"retry: 2000\n\nid: {self.last}\n\n")
         async with contextlib.aclosing(self.hub.follow(self.last, lambda: max(0.0, due - clock()))) as followed:
-            async for item in followed:
-                if isinstance(item, str):
-                    await _say(send, f"id: {item}\nevent: reset\ndata: {{}}\n\n")
-                    self.last = item
-                elif item is not None:
-                    if self.wanted(item):
-                        await _say(send, written(item))
-                    self.last = item.id
+            async for some in followed:
+                if text := "".join(map(self._text, some)):  # in one piece: each costs as much as reading the event
+                    await _say(send, text)
+                if some:
+                    self.last = last if isinstance(last := some[-1], str) else last.event.id
                 if clock() >= due:  # who was sent nothing knows where to go on all the same
                     await _say(send, f"id: {self.last}\n\n")
                     due = clock() + _SILENCE
+
+    def _text(self, item: Item) -> str:
+        if isinstance(item, str):
+            return f"id: {item}\nevent: reset\ndata: {{}}\n\n"
+        return item.text if self.wanted(item.event) else ""
 
     async def _refused(self) -> None:
         """Waits until this client may not look any more."""

@@ -24,6 +24,7 @@ from gristmill.errors import (
     NotFound,
     Refused,
     Unavailable,
+    did_you_mean,
 )
 
 log = logging.getLogger("gristmill.api")
@@ -100,9 +101,29 @@ def _trouble(request: Request, error: Exception) -> Response:
 
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    wrong = [{"where": ".".join(map(str, one["loc"]))[:200], "detail": str(one["msg"])} for one in error.errors()[:20]]
+    wrong = [{"where": ".".join(map(str, one["loc"]))[:200], "detail": _detail(request, one)} for one in error.errors()[:20]]
     first = wrong[0]
     return response(422, f"{first['where']}: {first['detail']}", errors=wrong)
+
+
+def _detail(request: Request, wrong: dict[str, Any]) -> str:
+    """pydantic's words, but for what is not known here: that is told what there is."""
+    if wrong["type"] != "extra_forbidden" or len(wrong["loc"]) != 2:
+        return str(wrong["msg"]).removeprefix("Value error, ")
+    place, name = wrong["loc"]
+    return f"there is none of this name{did_you_mean(name, _names(request, place))}"
+
+
+def _names(request: Request, place: str) -> list[str]:
+    """What a route takes in its query, or in its body."""
+    document, method = request.app.openapi(), request.method.lower()
+    route: dict[str, Any] = next((route[method] for route in _routes(request) if method in route), {})
+    if place == "query":
+        return [one["name"] for one in route.get("parameters", ()) if one["in"] == "query"]
+    schema = route.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    while "$ref" in schema:
+        schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    return list(schema.get("properties", ()))
 
 
 def _http(request: Request, error: Exception) -> Response:
@@ -119,10 +140,14 @@ def _http(request: Request, error: Exception) -> Response:
 
 def _methods(request: Request) -> str:
     """What can be done at an address, by all its routes."""
+    return ", ".join(sorted({method.upper() for route in _routes(request) for method in route})) or "GET"
+
+
+def _routes(request: Request) -> list[dict[str, Any]]:
+    """As the document describes them, those that an address may mean: what they do, by method."""
     paths: dict[str, Any] = request.app.openapi()["paths"]
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-    shapes = [path] if path in paths else [shape for shape in paths if _fits(shape, path)]
-    return ", ".join(sorted({method.upper() for shape in shapes for method in paths[shape]})) or "GET"
+    return [paths[path]] if path in paths else [route for shape, route in paths.items() if _fits(shape, path)]
 
 
 def _fits(shape: str, path: str) -> bool:

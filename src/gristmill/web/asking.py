@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.responses import Response
 
-from gristmill.errors import NotConfirmed
+from gristmill.errors import NotConfirmed, Refused
 from gristmill.web.view import View
 from gristmill.wording import count
 
@@ -32,6 +33,19 @@ class Question:
     grave: bool = False
     reason: bool = False  #: whether one may say why
     hidden: dict[str, list[str]] = field(default_factory=dict)
+
+
+def chosen(view: View, what: str, parse: Callable[[str], dict[str, Any]]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """Which an action on many is about: those that were marked, or all that match the search; and the fields that say so
+    when it is confirmed."""
+    asked, whole = view.one("q"), view.one("all") == "1"
+    marked = [] if whole else view.ids("marked")
+    if not whole and not marked:
+        raise Refused(f"say which: mark some {what}, or tick “all that match”; nothing was changed")
+    which = parse(asked) if whole else {"ids": marked}
+    if not which:
+        raise Refused(f"say which: mark some {what}, or search for some; an action on all that there are needs a search")
+    return which, {"q": [asked], "all": ["1" if whole else ""], "marked": [*map(str, marked)]}
 
 
 def confirmed(view: View, question: Question, act: Callable[[int | None], Effect]) -> Response:

@@ -46,12 +46,44 @@ def _rect(x: float, width: float, tone: str, said: str) -> Markup:
 
 
 @dataclass(frozen=True)
+class Period:
+    """How far back a chart goes, and in which steps."""
+
+    name: str  #: as an address has it
+    label: str
+    within: str
+    step: int  #: seconds
+    columns: int
+    by: str
+    tick: int  #: seconds between two times below it
+    shown: str  #: how these are written
+    fresh: float  #: seconds after which it is read again
+
+    @property
+    def seconds(self) -> int:
+        return self.step * self.columns
+
+
+PERIODS = (
+    Period("1h", "1 h", "an hour", 60, 60, "minute", 900, "%H:%M", 5.0),
+    Period("24h", "24 h", "a day", 900, 96, "quarter of an hour", 14_400, "%H:%M", 20.0),
+    Period("7d", "7 d", "a week", 3600, 168, "hour", 86_400, "%a", 60.0),
+)
+
+
+def period(name: str) -> Period:
+    """What is not known is the shortest."""
+    return next((one for one in PERIODS if one.name == name), PERIODS[0])
+
+
+@dataclass(frozen=True)
 class Column:
     """An interval of time, and what ended in it."""
 
     at: datetime
     good: int
     bad: int
+    whole: bool = True  #: it is over: nothing will be added
 
     @property
     def total(self) -> int:
@@ -63,6 +95,20 @@ def throughput(columns: Sequence[Column]) -> Markup:
     return _chart(columns, "chart", top(columns))
 
 
+_NEAR = (4, 90)  # percent from the left: what is beyond would touch what stands at the ends
+
+
+def ticks(columns: Sequence[Column], period: Period) -> Markup:
+    """Times below a chart, in UTC."""
+    width = 100 / max(len(columns), 1)
+    drawn = [
+        Markup('<text x="{:.2f}%" y="1em">{}</text>').format(n * width, column.at.astimezone(UTC).strftime(period.shown))
+        for n, column in enumerate(columns)
+        if column.at.timestamp() % period.tick == 0 and _NEAR[0] < n * width < _NEAR[1]
+    ]
+    return Markup('<svg class="ticks" aria-hidden="true">{}</svg>').format(Markup("").join(drawn))
+
+
 def spark(columns: Sequence[Column]) -> Markup:
     """The same, as small as a word, and as high as its own highest."""
     return _chart(columns, "spark", max([1, *(column.total for column in columns)]))
@@ -70,7 +116,7 @@ def spark(columns: Sequence[Column]) -> Markup:
 
 def _chart(columns: Sequence[Column], kind: str, highest: int) -> Markup:
     width = 100 / max(len(columns), 1)
-    drawn = Markup("").join(_column(column, n * width, width, highest) for n, column in enumerate(columns))
+    drawn = Markup("".join(_column(column, n * width, width, highest) for n, column in enumerate(columns)))
     total, bad = sum(column.total for column in columns), sum(column.bad for column in columns)
     said = f"{count(total)} jobs ended, {count(bad)} of them failed"
     return Markup('<svg class="{}" role="img" aria-label="{}" preserveAspectRatio="none">{}</svg>').format(kind, said, drawn)
@@ -81,19 +127,20 @@ def top(columns: Sequence[Column]) -> int:
     return nice(max((column.total for column in columns), default=0))
 
 
-def _column(column: Column, x: float, width: float, highest: int) -> Markup:
+def _column(column: Column, x: float, width: float, highest: int) -> str:
+    """Only numbers and our own words, so that there is nothing to escape: that took longer than all the rest of a page."""
     good, bad = 100 * column.good / highest, 100 * column.bad / highest
     gap = min(width * 0.2, 0.5)
-    said = f"{column.at.astimezone(UTC):%H:%M} UTC: {count(column.good)} ended well, {count(column.bad)} failed"
+    so_far = "" if column.whole else " so far"
+    said = f"{column.at.astimezone(UTC):%a %H:%M} UTC: {count(column.good)} ended well, {count(column.bad)} failed{so_far}"
     parts = [
-        Markup('<rect class="{}" x="{:.3f}%" y="{:.2f}%" width="{:.3f}%" height="{:.2f}%"/>').format(
-            tone, x + gap / 2, y, width - gap, height
-        )
+        f'<rect class="{tone}" x="{x + gap / 2:.3f}%" y="{y:.2f}%" width="{width - gap:.3f}%" height="{height:.2f}%"/>'
         for tone, y, height in (("good", 100 - good - bad, good), ("bad", 100 - bad, bad))
         if height
     ]
-    hover = Markup('<rect class="hover" x="{:.3f}%" y="0" width="{:.3f}%" height="100%"/>').format(x, width)
-    return Markup("<g><title>{}</title>{}{}</g>").format(said, hover, Markup("").join(parts))
+    hover = f'<rect class="hover" x="{x:.3f}%" y="0" width="{width:.3f}%" height="100%"/>'
+    kind = "" if column.whole else ' class="unfinished"'
+    return f"<g{kind}><title>{said}</title>{hover}{''.join(parts)}</g>"
 
 
 def nice(most: int) -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from gristmill import progress, wording
-from gristmill.model import Job, LimitState, Queue, Run, ScheduleEntry, Stage, Worker
+from gristmill.model import Job, LimitState, Queue, Run, ScheduleEntry, Signature, Stage, Why
 from gristmill.web.search import written
 
 _SHAPES = {  # what a state looks like without colour; the same names are in the templates' icons
@@ -30,6 +31,7 @@ _SHAPES = {  # what a state looks like without colour; the same names are in the
     "broken": "failed",
     "lost": "failed",
     "silent": "failed",
+    "late": "failed",
     "stopped": "stopped",
     "active": "done",
     "on": "done",
@@ -67,14 +69,50 @@ def words(state: str) -> str:
     return state.replace("_", " ")
 
 
+_STAGES = {"open": "more may come", "sealed": "in progress"}  # words of the ledger, which say nothing to most people
+
+
+def said(state: str) -> str:
+    """What is written beside its icon."""
+    return _STAGES.get(state) or words(state)
+
+
+def cause(error: Signature) -> str:
+    """What an error says, without its class before it, which stands beside it."""
+    message, kind = wording.clean(wording.first_line(error.error)), error.error_class or ""
+    return message.removeprefix(f"{kind}: ") or kind or "unknown"
+
+
+_MOMENT = re.compile(r"\b(?P<word>at|since) (?P<moment>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC")
+
+
+def reason(why: Why) -> Markup:
+    """The sentence of the command line, with how long ago where that has a time, and states as they are written here."""
+    text = why.sentence.replace("ended completed_with_errors", "ended completed with errors", 1)
+    found = _MOMENT.search(text)
+    if found is None:
+        return Markup("{} <span class=dim>({})</span>").format(text, when(why.at)) if why.at else escape(text)
+    moment = datetime.fromisoformat(found["moment"]).replace(tzinfo=UTC)
+    ago = when(moment) if found["word"] == "at" else _for(moment)
+    return Markup("{}{}{}").format(text[: found.start()], ago, text[found.end() :])
+
+
 def when(at: datetime | None, otherwise: str = "–") -> Markup:
     """How long ago, with the moment itself for those who point at it."""
     if at is None:
         return Markup('<span class="none">{}</span>').format(otherwise)
-    exact = at.astimezone(UTC)
-    stamp = f"{exact:%Y-%m-%dT%H:%M:%SZ}"
-    shown = f"{exact:%Y-%m-%d %H:%M:%S} UTC"
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(stamp, shown, wording.age(at))
+    return _time(at, wording.age(at))
+
+
+def _for(since: datetime) -> Markup:
+    """`for 3 min`."""
+    return Markup("for {}").format(_time(since, wording.span((datetime.now(UTC) - since).total_seconds())))
+
+
+def _time(at: datetime, text: str) -> Markup:
+    stamp = at.astimezone(UTC).isoformat(timespec="seconds")[:19]
+    shown = stamp.replace("T", " ")
+    return Markup(f'<time datetime="{stamp}Z" title="{shown} UTC">{escape(text)}</time>')  # lists hold hundreds of them
 
 
 def took(start: datetime | None, end: datetime | None) -> str:
@@ -146,11 +184,6 @@ def set_to(queue: Queue) -> str:
     return ", ".join(filter(None, [weight, at_once, f"{number(queue.per_second)} per second" if queue.per_second else ""]))
 
 
-def silent(worker: Worker) -> bool:
-    """Not heard of since its lease ended; another will notice."""
-    return worker.state == "active" and worker.lease_until is not None and worker.lease_until < datetime.now(UTC)
-
-
 def number(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
 
@@ -168,6 +201,9 @@ FILTERS: dict[str, Any] = {
     "shape": shape,
     "tone": tone,
     "words": words,
+    "said": said,
+    "cause": cause,
+    "reason": reason,
     "when": when,
     "took": took,
     "pretty": pretty,
@@ -187,7 +223,6 @@ FILTERS: dict[str, Any] = {
     "starts": starts,
     "audit_detail": wording.audited,
     "circuit": circuit,
-    "silent": silent,
     "number": number,
     "between": wording.between,
 }

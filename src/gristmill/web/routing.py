@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import URLPath
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from gristmill.api.access import SAFE, is_json
 from gristmill.api.guard import refuse_strangers
 from gristmill.api.problems import Trouble, status_of
-from gristmill.errors import GristmillError, Invalid, NotFound
+from gristmill.errors import GristmillError, Invalid, NotFound, did_you_mean, quoted
 from gristmill.mill import Mill
 from gristmill.watched import Role
 from gristmill.web.site import STATIC, Extra, Site
-from gristmill.web.view import BASE, HEADERS, TOKEN, View, new_token
+from gristmill.web.view import ANYBODY, BASE, HEADERS, TOKEN, View, new_token
 
 _MOST_FIELDS = 2000
+# Seconds that a page is kept which many watch. They see a change within two: they are told of it within 0.3 s and look at
+# once, and once more after 0.9 s; of what nobody is told, they look every 1.2 s (app.js).
+_MOMENT = 1.1
+_TITLES = {422: "That cannot be taken", 409: "That cannot be done", 404: "There is nothing here"}
 _FOR_EVER = "public, max-age=31536000, immutable"
 _FILES = {"htmx.min.js", "app.js", "style.css", "icon.svg"}
 Answer = Callable[..., Response]
@@ -38,6 +42,9 @@ class Page:
     method: str
     role: Role | None  #: None: also who has not signed in
     answer: Answer
+    fields: frozenset[str] = frozenset({"token"})  #: that its form may have
+    live: bool = False  #: what it shows depends on the address and the role only: all who watch it see the same
+    longest: float = 0.0  #: seconds for which they may see what took long to read
 
 
 class Pages:
@@ -49,18 +56,23 @@ class Pages:
     def get(self, path: str) -> Callable[[Answer], Answer]:
         return self._add(path, "GET", Role.VIEWER)
 
-    def post(self, path: str, role: Role = Role.OPERATOR) -> Callable[[Answer], Answer]:
-        return self._add(path, "POST", role)
+    def live(self, path: str, longest: float = 0.0) -> Callable[[Answer], Answer]:
+        """A page that many may watch: see `shared`."""
+        return self._add(path, "GET", Role.VIEWER, live=True, longest=longest)
+
+    def post(self, path: str, fields: str = "", role: Role = Role.OPERATOR) -> Callable[[Answer], Answer]:
+        """`fields`: what its form may say, beside the token."""
+        return self._add(path, "POST", role, fields)
 
     def open_get(self, path: str) -> Callable[[Answer], Answer]:
         return self._add(path, "GET", None)
 
-    def open_post(self, path: str) -> Callable[[Answer], Answer]:
-        return self._add(path, "POST", None)
+    def open_post(self, path: str, fields: str = "") -> Callable[[Answer], Answer]:
+        return self._add(path, "POST", None, fields)
 
-    def _add(self, path: str, method: str, role: Role | None) -> Callable[[Answer], Answer]:
+    def _add(self, path: str, method: str, role: Role | None, fields: str = "", **more: Any) -> Callable[[Answer], Answer]:
         def add(answer: Answer) -> Answer:
-            self.pages.append(Page(path, method, role, answer))
+            self.pages.append(Page(path, method, role, answer, frozenset({"token", *fields.split()}), **more))
             return answer
 
         return add
@@ -107,11 +119,34 @@ def respond(view: View, page: Page) -> Response:
             view.admit(page.role)
         if page.method == "POST":
             view.check_form()
+            _check_fields(view.form, page.fields)
         _check_numbers(view.request.path_params)
-        response = page.answer(view, **view.request.path_params)
+        response = shared(view, page) if page.live and view.partial else page.answer(view, **view.request.path_params)
     except (Trouble, GristmillError) as error:
         response = trouble(view, error)
     return finished(view, response)
+
+
+def _check_fields(form: Mapping[str, Any], known: Collection[str]) -> None:
+    """As the API does: what is not known is refused, since somebody meant something by it."""
+    for name in form:
+        if name not in known:
+            raise Invalid(f"this form has no field {quoted(name)}{did_you_mean(name, known)}; nothing was changed")
+
+
+def shared(view: View, page: Page) -> Response:
+    """What is new on a page that is there already, made once for all of this role who watch it."""
+
+    def make() -> bytes | None:
+        response = page.answer(view.for_all(), **view.request.path_params)
+        return bytes(response.body) if isinstance(response, HTMLResponse) and response.status_code == 200 else None
+
+    assert view.caller is not None
+    name = f"page {view.caller.role.value} {view.base} {view.request.url.path}?{view.request.url.query}"
+    made = view.site.recent.get(name, _MOMENT, make, page.longest)
+    if made is None:  # it leads elsewhere
+        return page.answer(view, **view.request.path_params)
+    return HTMLResponse(made.replace(ANYBODY.encode(), view.token.encode()))
 
 
 def _check_numbers(given: Mapping[str, Any]) -> None:
@@ -133,7 +168,17 @@ def trouble(view: View, error: Trouble | GristmillError) -> Response:
         return RedirectResponse(f"{view.base}/login?to={quote(view.here()[len(view.base) :])}", 303)
     status = error.status if isinstance(error, Trouble) else status_of(error)
     said = error.detail if isinstance(error, Trouble) else str(error)
-    return view.page("trouble.html", status, title=HTTPStatus(status).phrase, status_code=status, detail=said)
+    return view.page(
+        "trouble.html", status, title=_TITLES.get(status) or HTTPStatus(status).phrase, detail=said, back=_back(view)
+    )
+
+
+def _back(view: View) -> str | None:
+    """Where a form was that could not be taken, on this very server; the browser still has what was written into it."""
+    came = urlsplit(view.request.headers.get("referer", ""))
+    if view.request.method != "POST" or came.netloc != view.request.url.netloc:
+        return None
+    return f"{came.path}?{came.query}" if came.query else came.path
 
 
 # ---- routes of applications

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gristmill.errors import Invalid, did_you_mean
 
 _WORD = re.compile(r'(?:(?P<name>[A-Za-z_]+):)?(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>\S+))')
-_NUMBERS = {"run", "part_of"}
-JOBS = ("state", "queue", "task", "key", "error", "run", "pipeline", "subject", "stage", "part_of", "is")
-RUNS = ("state", "pipeline", "subject", "is")
+_NUMBERS = {"run", "part_of", "worker"}
+JOBS = ("state", "queue", "task", "key", "error", "run", "pipeline", "subject", "stage", "part_of", "worker", "since", "is")
+RUNS = ("state", "pipeline", "subject", "stage", "error", "since", "is")
+AUDIT = ("who", "verb", "target", "since")
 SUBJECTS = ("state", "pipeline", "label", "stale", "name")
 STUCK = {"stuck": True}  # what a search for `is:stuck` finds, which stands alone
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
@@ -39,48 +41,67 @@ def words_of(text: str, known: tuple[str, ...]) -> tuple[dict[str, list[str]], l
 def jobs(text: str) -> dict[str, Any]:
     """What the mill's functions on jobs take. A plain word is a part of a key."""
     named, plain = words_of(text, JOBS)
-    found = _single(named, "state", "is")
-    if "state" in named:
-        found["state"] = states(named["state"])
+    found = _single(named, "state", "since", "is") | _states_and_time(named)
     for value in named.get("is", ()):
         if value != "archived":
             raise Invalid(f"is:{value} is not known; there is is:archived")
         found["archived"] = True
-    if plain:
-        if "key" in found:
-            raise Invalid("plain words are looked for in keys, and there is key:… already; give one of both")
-        found["key"] = f"*{'*'.join(plain)}*"
-    return found
+    return found | _holding("key", plain, found)
 
 
 def runs(text: str) -> dict[str, Any]:
-    """A plain word is a subject."""
+    """A plain word is a part of a subject's name."""
     named, plain = words_of(text, RUNS)
     if "is" in named:
         if named != {"is": ["stuck"]} or plain:
             raise Invalid("there is is:stuck, alone: runs with no job left that could move them on")
         return STUCK
-    found = _single(named, "state")
-    if "state" in named:
-        found["state"] = states(named["state"])
-    if plain:
-        found["subject"] = " ".join(plain)
-    return found
+    found = _single(named, "state", "since") | _states_and_time(named)
+    return found | _holding("subject", plain, found)
 
 
 def subjects(text: str) -> dict[str, Any]:
-    """`name` and plain words name one; `label` may be there several times."""
+    """A plain word is a part of a name; `label` may be there several times."""
     named, plain = words_of(text, SUBJECTS)
-    found = _single(named, "state", "label", "stale", "name")
+    found = _single(named, "state", "label", "stale")
     if "state" in named:
         found["state"] = named["state"][-1]
     if "label" in named:
         found["label"] = named["label"]
     if "stale" in named:
         found["stale_for"] = seconds(named["stale"][-1])
-    if name := " ".join([*named.get("name", ()), *plain]):
-        found["name"] = name
+    return found | _holding("name", plain, found)
+
+
+def audit(text: str) -> dict[str, Any]:
+    """A part of each will do, unless somebody writes a pattern; a plain word is a part of what something was done to."""
+    named, plain = words_of(text, AUDIT)
+    found = {name: _part(value) for name, value in _single(named, "since").items()}
+    return found | _states_and_time(named) | _holding("target", plain, found)
+
+
+def _part(text: str) -> str:
+    return text if "*" in text or "?" in text else f"*{text}*"
+
+
+def _states_and_time(named: Mapping[str, list[str]]) -> dict[str, Any]:
+    """`state:failed,cancelled` and `since:1d`, as lists of jobs and of runs take them."""
+    found: dict[str, Any] = {}
+    if "state" in named:
+        found["state"] = states(named["state"])
+    if "since" in named:
+        found["since"] = datetime.now(UTC) - timedelta(seconds=seconds(named["since"][-1]))
     return found
+
+
+def _holding(what: str, plain: list[str], found: Mapping[str, Any]) -> dict[str, str]:
+    """The pattern of what holds all plain words, in their order."""
+    if plain and what in found:
+        raise Invalid(
+            f"plain words are looked for in each {what}, and there is {what}:… already; give one of both, in quotes if it"
+            " has spaces"
+        )
+    return {what: f"*{'*'.join(plain)}*"} if plain else {}
 
 
 def states(values: list[str]) -> list[str]:

@@ -19,7 +19,7 @@ from gristmill.mill import Mill
 from gristmill.model import Run
 from gristmill.progress import Pace
 from gristmill.settings import VERSION
-from gristmill.web import charts, graph, phrases
+from gristmill.web import charts, cures, graph, phrases
 
 STATIC = Path(__file__).parent / "static"
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class Site:
         self.templates = Environment(
             loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        self.templates.filters.update(phrases.FILTERS)
+        self.templates.filters.update(phrases.FILTERS, cure=cures.cure)
         self.templates.globals.update(
             charts=charts, graph=graph, query=phrases.query, static_url=static_url, version=VERSION
         )
@@ -87,27 +87,36 @@ class Site:
 class Recent:
     """What was read a moment ago: many who watch the same page cost one look."""
 
-    _WORTH = 10  # times as long as a look took, what it found may be kept: so a tenth of the time goes into looking
+    _MOST = 100  # things that are kept, old ones too: pages with whatever was searched for may be many, and large
+    _WORTH = 30  # times as long as a look took, what it found may be kept: so 3% of the time goes into looking
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._turns: dict[str, threading.Lock] = {}
-        self._known: dict[str, tuple[float, Any]] = {}  # until when, and what
+        self._known: dict[str, tuple[float, float, Any]] = {}  # since when, until when, and what
 
     def get(self, name: str, seconds: float, look: Callable[[], T], longest: float = 0.0) -> T:
         """What was read within so many seconds; where it took long to read, within up to `longest`."""
+        asked = time.monotonic()
         with self._lock:
+            if len(self._turns) > self._MOST:
+                self._tidy(asked)
             turn = self._turns.setdefault(name, threading.Lock())
         with turn:
             known = self._known  # what is being looked at while somebody forgets is kept where nobody looks any more
-            until, value = known.get(name, (-math.inf, None))
+            since, until, value = known.get(name, (-math.inf, -math.inf, None))
             began = time.monotonic()
-            if began >= until:
+            if began >= until and since < asked:  # what another began to read after we asked is new
                 value = look()
                 ended = time.monotonic()
-                known[name] = (ended + max(seconds, min(self._WORTH * (ended - began), longest)), value)
+                known[name] = (began, began + max(seconds, min(self._WORTH * (ended - began), longest)), value)
             found: T = value
             return found
+
+    def _tidy(self, now: float) -> None:
+        """Leaves what is too old, and what could not be read. (A list: others add to it meanwhile.)"""
+        self._known = {name: kept for name, kept in list(self._known.items()) if kept[1] > now}
+        self._turns = {name: turn for name, turn in self._turns.items() if name in self._known or turn.locked()}
 
     def forget(self) -> None:
         """Somebody changed something, and wants to see it."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from gristmill.model import LimitState, Queue, Run, ScheduleEntry, Signature, Status
-from gristmill.web.phrases import silent
-from gristmill.wording import age, count, plural
+from gristmill.model import Diagnosis, LimitState, Queue, Run, ScheduleEntry, Signature, Status
+from gristmill.web.phrases import cause
+from gristmill.wording import count, first_line, plural, short, span
 
-_LATE = timedelta(minutes=2)  # that a schedule may be late: workers look every second
+_OLD = timedelta(hours=1)  # that a ready job may wait, as in ops/alerts.yml
+_LONGEST = 120  # characters of an error
 _NAMED = 2  # things that a sentence names
+_SAID = frozenset({"workers", "queues", "limits", "schedules"})  # what doctor finds and the verdict says in its own words
+_HALTING = frozenset({"schema", "permissions", "disk", "needs"})  # with these, work stands still
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,18 @@ class Seen:
     limits: Sequence[LimitState]
     schedules: Sequence[ScheduleEntry]
     stuck: Sequence[Run] = ()
+    doctor: Sequence[Diagnosis] = ()
 
 
-def concerns(seen: Seen, now: datetime | None = None) -> list[Concern]:
-    now = now or datetime.now(UTC)
+def concerns(seen: Seen) -> list[Concern]:
     found = [
         *_workers(seen.status),
         *_stuck(seen.stuck),
         *_queues(seen.status),
+        *_old(seen.status),
         *_circuits(seen.limits),
-        *_schedules(seen.schedules, now),
+        *_schedules(seen.schedules, seen.status.at),
+        *_doctor(seen.doctor),
         *_errors(seen.errors),
     ]
     return sorted(found, key=lambda concern: not concern.bad)
@@ -50,7 +55,7 @@ def concerns(seen: Seen, now: datetime | None = None) -> list[Concern]:
 
 def all_well(status: Status) -> str:
     """What is said if nothing is wrong."""
-    if not status.queues and not status.runs:
+    if not status.queues:
         return "Nothing has been asked for yet."
     running = sum(queue.in_progress for queue in status.queues)
     waiting = sum(queue.ready for queue in status.queues)
@@ -80,7 +85,7 @@ def _closed(queue: Queue | None) -> str | None:
 
 
 def _workers(status: Status) -> Iterator[Concern]:
-    gone = [worker for worker in status.workers if silent(worker)]
+    gone = [worker for worker in status.workers if worker.late]
     if gone:
         names = _names([f"worker {worker.id} on {worker.host}" for worker in gone])
         yield Concern(True, f"{names} {_are(gone)} not heard of any more.", "/workers", "Look at the workers")
@@ -113,6 +118,29 @@ def _queues(status: Status) -> Iterator[Concern]:
         yield Concern(False, said, "/queues", "Look at the queues")
 
 
+def _old(status: Status) -> Iterator[Concern]:
+    """There are workers, and yet jobs wait for hours: they are too few, or hang, or cannot take these."""
+    before = status.at - _OLD
+    old = [q for q in status.queues if q.ready and q.workers and not q.paused and q.oldest and q.oldest < before]
+    for bad, said in ((True, "nothing of it is in progress"), (False, "its workers do not keep up")):
+        queues = [queue for queue in old if bool(queue.in_progress) is not bad]
+        if queues:
+            names, jobs = _names([queue.name for queue in queues]), sum(queue.ready for queue in queues)
+            longest = span((status.at - min(queue.oldest for queue in queues if queue.oldest)).total_seconds())
+            waits = f"{_wait(jobs)}, the oldest for {longest}"
+            yield Concern(bad, f"{_queue(queues, True)} {names}: {waits}, and {said}.", "/queues", "Look at the queues")
+
+
+def _doctor(found: Sequence[Diagnosis]) -> Iterator[Concern]:
+    """One sentence for each check that something did not pass, unless it is said already."""
+    ill = [diagnosis for diagnosis in found if not diagnosis.ok and diagnosis.check not in _SAID]
+    for check in dict.fromkeys(diagnosis.check for diagnosis in ill):
+        same = [diagnosis for diagnosis in ill if diagnosis.check == check]
+        more = f" ({count(len(same) - 1)} more like it)" if len(same) > 1 else ""
+        said = f"The doctor says of {check}: {short(first_line(same[0].sentence))}{more}."
+        yield Concern(check in _HALTING, said, "/settings", "Look at what mends it")
+
+
 def _circuits(limits: Sequence[LimitState]) -> Iterator[Concern]:
     opened = [limit for limit in limits if limit.circuit == "open"]
     if opened:
@@ -122,15 +150,15 @@ def _circuits(limits: Sequence[LimitState]) -> Iterator[Concern]:
         yield Concern(jobs > 0, said, "/limits", "Look at the limits")
 
 
-def _schedules(schedules: Sequence[ScheduleEntry], now: datetime) -> Iterator[Concern]:
+def _schedules(schedules: Sequence[ScheduleEntry], at: datetime) -> Iterator[Concern]:
     broken = [entry for entry in schedules if entry.state == "broken"]
     if broken:
         said = f"{_schedule(broken)} {_names([entry.name for entry in broken])} cannot be read by this code."
         yield Concern(True, said, "/schedules", "Look at the schedules")
-    late = [entry for entry in schedules if entry.state == "on" and entry.next_at and entry.next_at < now - _LATE]
+    late = [entry for entry in schedules if entry.late]
     if late:
-        since = age(min(entry.next_at for entry in late if entry.next_at))
-        said = f"{_schedule(late)} {_names([entry.name for entry in late])} should have fired {since}."
+        since = span((at - min(entry.next_at for entry in late if entry.next_at)).total_seconds())
+        said = f"{_schedule(late)} {_names([entry.name for entry in late])} should have fired {since} ago."
         yield Concern(True, said, "/schedules", "Look at the schedules")
 
 
@@ -142,13 +170,9 @@ def _errors(errors: Sequence[Signature]) -> Iterator[Concern]:
     jobs = sum(signature.failed for signature in failing)
     if len(failing) == 1:
         only = failing[0]
-        said = f"{plural(jobs, 'job')} failed within a day, all by one error: {only.error_class or 'unknown'}."
-        yield Concern(
-            False,
-            said.replace("1 job failed within a day, all by one", "1 job failed within a day, by an"),
-            f"/errors/{only.fingerprint}",
-            "Look at the error",
-        )
+        all_by = "" if jobs == 1 else ", all by one error"
+        said = f"{plural(jobs, 'job')} failed within a day{all_by}: {short(cause(only), _LONGEST).rstrip('.')}."
+        yield Concern(False, said, f"/errors/{only.fingerprint}", "Look at the error")
     else:
         said = f"{plural(jobs, 'job')} failed within a day; {plural(len(failing), 'cause')} explain them."
         yield Concern(False, said, "/errors", "Look at the errors")

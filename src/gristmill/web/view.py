@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import hmac
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+import orjson
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -22,8 +23,11 @@ from gristmill.watched import Role
 from gristmill.web.site import Site
 
 TOKEN, SAID = "gristmill_form", "gristmill_said"  # names of cookies
+ANYBODY = f"anybody-{secrets.token_urlsafe(24)}"  # in forms of a page that is made for all: each gets their own token
 BASE = "gristmill.base"  # in the scope of a route of an application: below which address all pages are
 _SAID_FOR = 20  # seconds that a message waits to be shown
+T = TypeVar("T")
+_PAGE = 50  # things of a list
 _DIGITS = 18  # of an id: with one more it may be larger than a database can hold
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; font-src 'self';"
@@ -59,6 +63,12 @@ class View:
     def caller(self) -> Caller | None:
         """Asks the database."""
         return self.rules.caller(self.request)
+
+    def for_all(self) -> View:
+        """Somebody of the same role, in whose forms nobody's token is."""
+        anybody = replace(self, token=ANYBODY)
+        vars(anybody)["caller"] = self.caller  # it was asked
+        return anybody
 
     @property
     def by(self) -> str:
@@ -106,6 +116,13 @@ class View:
             raise Invalid(f"{quoted(wrong)} is no number of something that can be marked; nothing was changed")
         return found
 
+    def arguments(self) -> Any:
+        """What a form says that a job or run is given; nothing, if it has no field for that."""
+        try:
+            return orjson.loads(self.one("args") if "args" in self.form else "{}")
+        except orjson.JSONDecodeError as error:
+            raise Invalid(f"the arguments are not JSON: {error}") from None
+
     def changed(self, name: str) -> bool:
         """Whether somebody wrote another text than the form showed, which sends that along."""
         return self.one(name) != self.one(f"was_{name}")
@@ -116,6 +133,15 @@ class View:
     def after(self) -> int | None:
         """Where a page of a list begins."""
         return id_of(self.asked("after")) or None
+
+    def found(self, parse: Callable[[str], dict[str, Any]], read: Callable[..., list[T]]) -> tuple[list[T], dict[str, Any]]:
+        """A page of what somebody searches for, and what its template wants to know of that."""
+        asked, found, wrong = self.asked("q"), list[T](), ""
+        try:
+            found = read(**parse(asked), limit=_PAGE + 1, after=self.after())
+        except Invalid as error:
+            wrong = str(error)
+        return found[:_PAGE], {"q": asked, "wrong": wrong, "more": len(found) > _PAGE}
 
     # ---- answers
 
@@ -140,6 +166,10 @@ class View:
         if values["said"] is not None:
             response.delete_cookie(SAID, path=self.base or "/")
         return response
+
+    def back(self, otherwise: str) -> str:
+        """The page from which it was asked for, if that said so."""
+        return local(self.one("to")) if self.one("to") else otherwise
 
     def done(self, path: str, said: str) -> Response:
         """It was done: the page that shows it, with a word about it."""
@@ -166,6 +196,12 @@ def id_of(text: str) -> int | None:
     """None: it is no number, or larger than any."""
     digits = text.strip().lstrip("0") or text[-1:]
     return int(digits) if digits.isdecimal() and len(digits) <= _DIGITS else None
+
+
+def local(path: str) -> str:
+    """A page of ours: never an address of another site."""
+    good = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if good else "/"
 
 
 def new_token() -> str:

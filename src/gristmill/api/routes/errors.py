@@ -8,8 +8,8 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from gristmill.api.access import Operator, Viewer
-from gristmill.api.asking import Asked, AskedInQuery, Confirmed, Moment, Name
-from gristmill.api.shapes import answer, extended, items, items_of, shape
+from gristmill.api.asking import Asked, AskedInQuery, Confirmed, Moment, Name, Text
+from gristmill.api.shapes import answer, extended, page_of, shape
 from gristmill.model import ErrorDetail, RetriedError, Signature, to_json
 
 router = APIRouter(prefix="/errors", tags=["errors"])
@@ -23,13 +23,18 @@ class WhichErrors(AskedInQuery):
     pipeline: Name | None = None
     since: Moment | None = None
     every: bool = Field(False, description="also those that are ignored")
-    limit: Annotated[int, Field(ge=1, le=1000)] = 50
+    limit: Annotated[int, Field(ge=1, le=100, description="the jobs of each have to be counted")] = 50
+    cursor: Annotated[str, Text(200, pattern=r"^[0-9]{1,18}-[0-9]{1,18}-[^\x00-\x1f]{1,100}$")] | None = Field(
+        None, description="`next` of the page before"
+    )
 
 
-@router.get("", response_model=items_of(Signature))
+@router.get("", response_model=page_of(Signature))
 def errors(call: Viewer, asked: Annotated[WhichErrors, Query()]) -> Response:
-    """Errors by fingerprint, what fails the most jobs now first."""
-    return items(call.mill.errors(**asked.model_dump()))
+    """Errors by fingerprint, what fails the most jobs now first: what fails more or less meanwhile moves."""
+    found = call.mill.errors(**asked.model_dump(exclude={"limit", "cursor"}), limit=asked.limit + 1, after=asked.cursor)
+    shown = found[: asked.limit]
+    return answer({"items": shown, "next": shown[-1].place if len(found) > asked.limit else None})
 
 
 @router.get("/{fingerprint}", response_model=shape(ErrorDetail))

@@ -24,12 +24,14 @@ class Health(BaseModel):
     version: str
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health", response_model=Health)
 async def health() -> Response:
     """This process answers, whatever its threads wait for."""
     return answer({"status": "ok", "version": VERSION})
 
 
+@router.head("/ready", include_in_schema=False)
 @router.get("/ready", response_model=Health)
 def ready(request: Request) -> Response:
     """The database answers too, and has the schema that this needs; 503 otherwise."""
@@ -43,6 +45,7 @@ def ready(request: Request) -> Response:
     return answer({"status": "ready", "version": VERSION})
 
 
+@router.head("/metrics", include_in_schema=False)
 @router.get("/metrics", response_class=PlainTextResponse)
 def metrics(call: Viewer, request: Request) -> Response:
     """What Prometheus reads, with what the application adds."""

@@ -94,7 +94,7 @@ class NewJob(Asked):
 def enqueue(call: Operator, asked: NewJob) -> Response:
     """Adds a job on its own. 201: it is new; 200: one with the same `unique` or `once` was there."""
     _known_task(call, asked.task)
-    added = call.mill.enqueue(**asked.model_dump(exclude_none=True))
+    added = call.mill.enqueue(**asked.model_dump(exclude_none=True), by=call.by)
     return answer({**to_json(added), "created": added.created}, 201 if added.created else 200)
 
 
@@ -113,7 +113,7 @@ class Numbers(BaseModel):
 def enqueue_many(call: Operator, asked: NewJobs) -> Response:
     """Adds many jobs of one task, all or none."""
     _known_task(call, asked.task)
-    return answer({"ids": call.mill.enqueue_many(**asked.model_dump(exclude_none=True))}, 201)
+    return answer({"ids": call.mill.enqueue_many(**asked.model_dump(exclude_none=True), by=call.by)}, 201)
 
 
 # ---- acting on one

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from gristmill.api.access import Admin, Viewer
 from gristmill.api.asking import (
-    Asked,
     AskedInQuery,
     Confirmed,
     Key,
@@ -18,15 +17,16 @@ from gristmill.api.asking import (
     Name,
     Seconds,
     TaskName,
-    check_confirmed,
     given,
 )
-from gristmill.api.shapes import answer, extended, items, items_of, page, page_of, shape
+from gristmill.api.shapes import answer, extended, items, items_of, list_of, page, page_of, shape
 from gristmill.model import AuditEntry, Diagnosis, Lock, Pruned, Repair, Status, Worker
+from gristmill.reconciler import tally
 from gristmill.watched import Interval, Total
 
 router = APIRouter(tags=["overview"])
 _Pruned = extended(Pruned, "PrunedAnswer", dry_run=bool, count=int)
+_PATIENCE = 10.0  # seconds that somebody waits for an answer: retention rests forty times as long as it works
 
 
 @router.get("/overview", response_model=shape(Status))
@@ -39,7 +39,9 @@ class WhatWasDone(AskedInQuery):
     queue: Name | None = None
     task: TaskName | None = None
     since: Moment | None = Field(None, description="without it, an hour ago")
-    step: Annotated[int, Field(ge=60, le=31_536_000, multiple_of=60)] = Field(60, description="seconds, whole minutes")
+    step: Annotated[int, Field(ge=60, le=31_536_000, multiple_of=60)] | None = Field(
+        None, description="seconds, whole minutes; without it 60, or as many as it takes for at most 10,000 intervals"
+    )
 
 
 @router.get("/history", response_model=items_of(Interval))
@@ -94,24 +96,30 @@ def doctor(call: Viewer) -> Response:
     return items(call.mill.doctor())
 
 
-class WhatToMend(Asked):
-    dry_run: bool = False
+class WhatToMend(Confirmed):
     pipeline: Name | None = None
     subject: Key | None = None
     threshold: Seconds = 0
 
 
-@router.post("/reconcile", response_model=items_of(Repair))
+class Mended(BaseModel):
+    """What was mended, or (without `confirm`) would be; and what is left to a person."""
+
+    dry_run: bool
+    count: int = Field(description="how many are mended: those that are left to a person are not among them")
+    items: list_of(Repair)  # type: ignore[valid-type]
+
+
+@router.post("/reconcile", response_model=Mended)
 def reconcile(call: Admin, asked: WhatToMend) -> Response:
-    """Looks for what should not be and mends it; `dry_run` only says what it would do."""
-    return items(call.mill.reconcile(**asked.model_dump()))
+    """Looks for what should not be and mends it."""
+    found = call.mill.reconcile(**given(asked), confirm=asked.confirm, dry_run=asked.confirm is None, by=call.by)
+    return answer({"dry_run": asked.confirm is None, "count": tally(found)[0], "items": found})
 
 
 @router.post("/prune", response_model=_Pruned)
 def prune(call: Admin, asked: Confirmed) -> Response:
-    """Removes what no retention keeps. `count`: runs and jobs."""
-    would = call.mill.prune(dry_run=True)
-    if asked.confirm is not None:
-        check_confirmed(asked.confirm, would.runs + would.jobs)
-        would = call.mill.prune(by=call.by)
-    return answer({**vars(would), "dry_run": asked.confirm is None, "count": would.runs + would.jobs})
+    """Removes what no retention keeps. `count`: runs and jobs. `open`: it had ten seconds, and there is more of it."""
+    dry_run = asked.confirm is None
+    done = call.mill.prune(dry_run=dry_run, confirm=asked.confirm, by=call.by, **({} if dry_run else {"within": _PATIENCE}))
+    return answer({**vars(done), "dry_run": dry_run, "count": done.runs + done.jobs})

@@ -126,11 +126,11 @@ class NewRun(Asked):
 def start(call: Operator, asked: NewRun) -> Response:
     """Starts a run. 201: it is new; 200: the subject has one already, and joined it."""
     known_pipeline(call, asked.pipeline, *filter(None, [asked.from_stage]), *(asked.only or ()))
-    started = call.mill.start(**asked.model_dump(exclude_none=True))
+    started = call.mill.start(**asked.model_dump(exclude_none=True), by=call.by)
     return answer({**to_json(started), "created": started.created}, 201 if started.created else 200)
 
 
-class Stalest(Asked):
+class Stalest(Confirmed):
     pipeline: Name
     args: Args | None = None
     priority: Priority = "normal"
@@ -139,11 +139,23 @@ class Stalest(Asked):
     batch: Annotated[int, Field(ge=1, le=200), WHOLE] = 1
 
 
-@router.post("/stalest", response_model=items_of(Run))
+class StartedStalest(BaseModel):
+    """The runs that were started, or (without `confirm`) the subjects that would be."""
+
+    dry_run: bool
+    count: int
+    subjects: list[str]
+    items: list_of(Run)  # type: ignore[valid-type]
+
+
+@router.post("/stalest", response_model=StartedStalest)
 def start_stalest(call: Operator, asked: Stalest) -> Response:
     """Starts runs of the subjects whose last run ended longest ago."""
     known_pipeline(call, asked.pipeline)
-    return items(call.mill.start_stalest(**asked.model_dump(exclude_none=True)))
+    dry_run = asked.confirm is None
+    runs = call.mill.start_stalest(**given(asked), confirm=asked.confirm, dry_run=dry_run, by=call.by)
+    subjects = [run.subject for run in runs]
+    return answer({"dry_run": dry_run, "count": len(runs), "subjects": subjects, "items": [] if dry_run else runs})
 
 
 # ---- acting on one
@@ -188,6 +200,13 @@ class CancelRuns(ManyRuns):
 def cancel_many(call: Operator, asked: CancelRuns) -> Response:
     """Stops runs."""
     act = partial(call.mill.cancel_runs, reason=asked.reason, by=call.by)
+    return answer(perform(act, asked.confirm, **given(asked.which)))
+
+
+@router.post("/retry", response_model=Done)
+def retry_many(call: Operator, asked: ManyRuns) -> Response:
+    """Queues what failed of ended runs again; of those that failed or completed with errors, unless `state` says which."""
+    act = partial(call.mill.retry_runs, by=call.by)
     return answer(perform(act, asked.confirm, **given(asked.which)))
 
 

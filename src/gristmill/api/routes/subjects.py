@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from gristmill.api.access import Admin, Call, Operator, Viewer
 from gristmill.api.asking import (
+    NAMED,
+    Args,
     Asked,
     Confirmed,
     Done,
@@ -17,6 +20,8 @@ from gristmill.api.asking import (
     Label,
     Listing,
     Name,
+    Number,
+    Priority,
     Reason,
     RunState,
     Seconds,
@@ -34,7 +39,7 @@ _Subject = shape(Subject)
 
 class WhichSubjects(Listing):
     pipeline: Name | None = None
-    subject: Key | None = Field(None, description="of this name")
+    subject: Key | None = Field(None, description=NAMED)
     label: list[WantedLabel] | None = Field(None, description="`key=value` or `key`; all must hold")
     stale_for: Seconds | None = Field(None, description="without a good run for so many seconds, or ever")
     state: RunState | None = Field(None, description="of the active run, or of the last one that ended")
@@ -104,6 +109,34 @@ def _set(call: Call, pipeline: str, name: str, asked: SubjectSettings) -> Respon
     return answer(found)
 
 
+class ChosenSubjects(Asked):
+    """By number, or by what they have in common; at least one of these."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"minProperties": 1})
+    ids: Annotated[list[Number], Field(min_length=1, max_length=10_000)] | None = None
+    pipeline: Name | None = None
+    subject: Key | None = Field(None, description=NAMED)
+    label: Annotated[list[WantedLabel], Field(min_length=1)] | None = Field(None, description="all must hold")
+    stale_for: Seconds | None = Field(None, description="without a good run for so many seconds, or ever")
+    state: RunState | None = Field(None, description="of the active run, or of the last one that ended")
+
+
+class StartSubjects(Confirmed):
+    which: ChosenSubjects
+    args: Args | None = Field(None, description="without them, each starts with those of its last run")
+    priority: Priority = "normal"
+
+
+@router.post("/start", response_model=Done)
+def start_subjects(call: Operator, asked: StartSubjects) -> Response:
+    """Starts a run of each of these subjects that has none under way."""
+    which = given(asked.which)
+    if "subject" in which:
+        which["name"] = which.pop("subject")
+    act = partial(call.mill.start_subjects, args=asked.args, priority=asked.priority, by=call.by)
+    return answer(perform(act, asked.confirm, **which))
+
+
 class PurgeSubject(Confirmed):
     history: bool = Field(False, description="all its runs go too, once they have ended")
     reason: Reason | None = None
@@ -117,16 +150,22 @@ def purge(call: Admin, subject: Id, asked: PurgeSubject) -> Response:
     return answer(perform(call.mill.purge_subject, asked.confirm, **which, **given(asked)))
 
 
-class Forget(Asked):
+class Forget(Confirmed):
     stage: Name | None = None
 
 
-@router.post("/{subject:id}/forget", response_model=dict[str, int])
+class Forgotten(BaseModel):
+    dry_run: bool
+    count: int = Field(description="of how many items")
+
+
+@router.post("/{subject:id}/forget", response_model=Forgotten)
 def forget(call: Admin, subject: Id, asked: Forget) -> Response:
-    """Forgets what was done before, so that its next run skips nothing as unchanged; says of how many items."""
-    found = _found(call, subject)
+    """Forgets what was done before, so that its next run skips nothing as unchanged."""
+    found, dry_run = _found(call, subject), asked.confirm is None
     known_pipeline(call, found.pipeline, *filter(None, [asked.stage]))
-    return answer({"forgotten": call.mill.forget(found.pipeline, found.name, asked.stage, by=call.by)})
+    how: dict[str, Any] = {"by": call.by, "dry_run": dry_run, "confirm": asked.confirm}
+    return answer({"dry_run": dry_run, "count": call.mill.forget(found.pipeline, found.name, asked.stage, **how)})
 
 
 def _found(call: Call, number: int) -> Subject:

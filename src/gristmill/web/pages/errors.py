@@ -11,24 +11,23 @@ from gristmill.wording import plural
 
 pages = Pages()
 _MOST = 100
-_MOMENT, _WHILE = 0.8, 5.0  # seconds: counting them all may take longer
+_WHILE = 5.0  # seconds, at most, that they are not counted again: it may take long
 
 
-@pages.get("/errors")
+@pages.live("/errors", longest=_WHILE)
 def errors(view: View) -> Response:
-    every = view.asked("every") == "1"
-    look = view.site.recent.get
-    found = look(f"errors {every}", _MOMENT, lambda: view.mill.errors(every=every, limit=_MOST), _WHILE)
-    return view.page("errors.html", title="Errors", errors=found, every=every, most=_MOST)
+    every, after = view.asked("every") == "1", view.asked("after") or None
+    found = view.mill.errors(every=every, after=after, limit=_MOST + 1)
+    return view.page("errors.html", title="Errors", errors=found[:_MOST], every=every, more=len(found) > _MOST)
 
 
-@pages.get("/errors/{fingerprint}")
+@pages.live("/errors/{fingerprint}")
 def error(view: View, fingerprint: str) -> Response:
     found = view.mill.error(fingerprint)
     return view.page("error.html", title=found.signature.error_class or "Error", detail=found, error=found.signature)
 
 
-@pages.post("/errors/{fingerprint}/retry")
+@pages.post("/errors/{fingerprint}/retry", "confirm")
 def retry(view: View, fingerprint: str) -> Response:
     def act(confirm: int | None) -> Effect:
         rehearsal = confirm is None
@@ -43,7 +42,7 @@ def retry(view: View, fingerprint: str) -> Response:
     )
 
 
-@pages.post("/errors/{fingerprint}/ignore")
+@pages.post("/errors/{fingerprint}/ignore", "undo")
 def ignore(view: View, fingerprint: str) -> Response:
     undo = view.one("undo") == "1"
     view.mill.ignore_error(fingerprint, undo=undo, by=view.by)

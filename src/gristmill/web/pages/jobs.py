@@ -6,22 +6,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import orjson
 from starlette.responses import RedirectResponse, Response
 
 from gristmill.errors import Invalid, Refused
 from gristmill.mill import Mill
-from gristmill.model import Bulk, Job
+from gristmill.model import Bulk
 from gristmill.watched import Role
 from gristmill.web import search
-from gristmill.web.asking import Question, confirmed
+from gristmill.web.asking import Question, chosen, confirmed
 from gristmill.web.pages.runs import effect
 from gristmill.web.phrases import job_name, part, words
 from gristmill.web.routing import Pages
 from gristmill.web.view import View
 
 pages = Pages()
-_PAGE = 50
 _PARTS = 20
 
 
@@ -49,29 +47,17 @@ ACTIONS = {
 }
 
 
-@pages.get("/jobs")
+@pages.live("/jobs")
 def jobs(view: View) -> Response:
-    asked, wrong = view.asked("q"), ""
+    asked = view.asked("q")
     if asked.isdecimal() and len(asked) < 19:
         return RedirectResponse(f"{view.base}/jobs/{int(asked)}", 303)
-    found: list[Job] = []
-    try:
-        found = view.mill.jobs(**search.jobs(asked), limit=_PAGE + 1, after=view.after())
-    except Invalid as error:
-        wrong = str(error)
-    return view.page(
-        "jobs.html",
-        title="Jobs",
-        q=asked,
-        wrong=wrong,
-        jobs=found[:_PAGE],
-        more=len(found) > _PAGE,
-        actions=[(name, action) for name, action in ACTIONS.items() if view.may(action.role.value)],
-        qualifiers=search.JOBS,
-    )
+    found, about = view.found(search.jobs, view.mill.jobs)
+    actions = [(name, action) for name, action in ACTIONS.items() if view.may(action.role.value)]
+    return view.page("jobs.html", title="Jobs", jobs=found, actions=actions, qualifiers=search.JOBS, **about)
 
 
-@pages.post("/jobs/many")
+@pages.post("/jobs/many", "q action all marked confirm reason")
 def many(view: View) -> Response:
     """All that match the search, or those that were marked."""
     asked, name = view.one("q"), view.one("action")
@@ -79,15 +65,9 @@ def many(view: View) -> Response:
         raise Invalid(f"there is no action {name!r} on jobs")
     action = ACTIONS[name]
     view.admit(action.role)
-    whole = view.one("all") == "1"
-    marked = [] if whole else view.ids("id")
-    if not whole and not marked:
-        raise Refused("say which: mark some jobs, or tick “all that match”; nothing was changed")
-    chosen: dict[str, Any] = search.jobs(asked) if whole else {"ids": marked}
-    if not chosen:
-        raise Refused("say which: mark some jobs, or search for some; an action on all jobs that there are needs a search")
+    which, hidden = chosen(view, "jobs", search.jobs)
     if name == "unarchive":
-        chosen.pop("archived", None)
+        which.pop("archived", None)
     question = Question(
         action.question,
         action.label,
@@ -95,15 +75,15 @@ def many(view: View) -> Response:
         f"/jobs?q={part(asked)}" if asked else "/jobs",
         grave=action.grave,
         reason=name == "cancel",
-        hidden={"q": [asked], "action": [name], "all": ["1" if whole else ""], "id": [*map(str, marked)]},
+        hidden={**hidden, "action": [name]},
     )
-    act = partial(action.verb(view.mill), **chosen, by=view.by)
+    act = partial(action.verb(view.mill), **which, by=view.by)
     if name == "cancel":
         act = partial(act, reason=view.one("reason") or None)
     return confirmed(view, question, lambda number: effect(act(confirm=number, dry_run=number is None), number is None))
 
 
-@pages.get("/jobs/{number:id}")
+@pages.live("/jobs/{number:id}")
 def job(view: View, number: int) -> Response:
     found = view.mill.job(number)
     return view.page(
@@ -141,14 +121,14 @@ def retry(view: View, number: int) -> Response:
     return view.done(f"/jobs/{number}", f"job {number} is {words(found.state)}")
 
 
-@pages.post("/jobs/{number:id}/cancel")
+@pages.post("/jobs/{number:id}/cancel", "reason")
 def cancel(view: View, number: int) -> Response:
     found = view.mill.cancel_job(number, reason=view.one("reason") or None, by=view.by)
     said = words(found.state) if found.finished_at else "told to stop"
     return view.done(f"/jobs/{number}", f"job {number} is {said}")
 
 
-@pages.post("/jobs/{number:id}/archive")
+@pages.post("/jobs/{number:id}/archive", "undo")
 def archive(view: View, number: int) -> Response:
     undo = view.one("undo") == "1"
     done = view.mill.archive_jobs(ids=[number], undo=undo, by=view.by)
@@ -157,11 +137,7 @@ def archive(view: View, number: int) -> Response:
     return view.done(f"/jobs/{number}", f"job {number} is {'listed again' if undo else 'archived'}")
 
 
-@pages.post("/jobs/{number:id}/edit")
+@pages.post("/jobs/{number:id}/edit", "args")
 def edit(view: View, number: int) -> Response:
-    try:
-        args = orjson.loads(view.one("args"))
-    except orjson.JSONDecodeError as error:
-        raise Invalid(f"the arguments are not JSON: {error}") from None
-    view.mill.edit_job(number, args, by=view.by)
+    view.mill.edit_job(number, view.arguments(), by=view.by)
     return view.done(f"/jobs/{number}", f"job {number} has other arguments")

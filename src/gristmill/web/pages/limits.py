@@ -10,21 +10,22 @@ from gristmill.web.routing import Pages
 from gristmill.web.view import View
 
 pages = Pages()
+_MOST = 200  # keys that are shown
 
 
-@pages.get("/limits")
+@pages.live("/limits")
 def limits(view: View) -> Response:
-    return view.page("limits.html", title="Limits", limits=view.mill.limits(most=200))
+    return view.page("limits.html", title="Limits", limits=view.mill.limits(most=_MOST), most=_MOST)
 
 
-@pages.post("/limits/close")
+@pages.post("/limits/close", "name key")
 def close(view: View) -> Response:
     name, key = view.one("name"), view.one("key")
     view.mill.close_circuit(name, key, by=view.by)
     return view.done("/limits", f"the circuit of {name} {key} is closed: its jobs go on")
 
 
-@pages.post("/limits/set", Role.ADMIN)
+@pages.post("/limits/set", "name key default at_once per_second was_at_once was_per_second", Role.ADMIN)
 def set_limit(view: View) -> Response:
     name, key = view.one("name"), view.one("key")
     if view.one("default") == "1":

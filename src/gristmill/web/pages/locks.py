@@ -10,6 +10,6 @@ from gristmill.web.view import View
 pages = Pages()
 
 
-@pages.get("/locks")
+@pages.live("/locks")
 def locks(view: View) -> Response:
     return view.page("locks.html", title="Locks", locks=view.mill.locks())

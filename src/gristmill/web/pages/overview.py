@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from starlette.responses import Response
 
-from gristmill.model import Job, Signature
+from gristmill.model import Signature
 from gristmill.web import verdict
-from gristmill.web.charts import Column
+from gristmill.web.charts import PERIODS, Column, Period, period
 from gristmill.web.routing import Pages
 from gristmill.web.verdict import Seen
 from gristmill.web.view import View
 
 pages = Pages()
-_MOMENT = 0.8  # seconds: those who watch see a change within two
-_WHILE = 5.0  # for what changes by the minute, and at most for what takes long to count
+_WHILE = 5.0  # seconds: for what changes by the minute, and at most for what takes long to count
+_DOCTOR = 30.0  # for what the doctor says of database and machine, which costs a dozen looks
 _SHOWN = 8
-_MINUTES = 60
+_CAUSES = 20  # signatures that are counted: each more is work for the database
 
 
 def look(view: View) -> Seen:
     mill, recent = view.mill, view.site.recent
-    status = recent.get("status", _MOMENT, mill.status)
+    status = mill.status(ended=False)  # nothing here says how many runs have ended
     return Seen(
         status,
-        recent.get("errors", _MOMENT, lambda: _errors(view), _WHILE),
-        recent.get("limits", _MOMENT, mill.limits, _WHILE),
+        recent.get("errors", 0, lambda: _errors(view), _WHILE),
+        recent.get("circuits", 0, mill.open_circuits, _WHILE),
         recent.get("schedules", _WHILE, mill.schedules),
-        recent.get("stuck", _MOMENT, mill.stuck, _WHILE) if status.active else (),
+        recent.get("stuck", 0, mill.stuck, _WHILE) if status.active else (),
+        recent.get("doctor", _DOCTOR, mill.doctor),
     )
 
 
 def _errors(view: View) -> list[Signature]:
-    return view.mill.errors(since=datetime.now(UTC) - timedelta(days=1), limit=50)
+    return view.mill.errors(since=datetime.now(UTC) - timedelta(days=1), limit=_CAUSES)
 
 
-@pages.get("/")
+@pages.live("/")
 def overview(view: View) -> Response:
-    seen = look(view)
+    seen, chosen = look(view), period(view.asked("span"))
     found = verdict.concerns(seen)
     queues = {queue.name: queue for queue in seen.status.queues}
     active = sorted(seen.status.active, key=lambda run: (run.state == "waiting", run.state == "queued", -run.id))
@@ -48,22 +51,22 @@ def overview(view: View) -> Response:
         seen=seen,
         concerns=found,
         well=verdict.all_well(seen.status),
-        nothing=not seen.status.queues and not seen.status.runs,
+        nothing=not seen.status.queues,
         active=active[:_SHOWN],
-        more=sum(seen.status.runs.get(state, 0) for state in ("queued", "in_progress", "waiting")) - len(active[:_SHOWN]),
+        more=sum(seen.status.runs.values()) - len(active[:_SHOWN]),
         blocked={run.id: verdict.blocked(run, queues) for run in active[:_SHOWN]},
         busy=sorted(seen.status.queues, key=lambda q: (-q.paused, -q.ready - q.limited - q.in_progress, q.name))[:_SHOWN],
-        running=view.site.recent.get("running", _MOMENT, lambda: _running(view)),
-        done=ended(view),
+        running=view.mill.jobs(state="in_progress", limit=_SHOWN),
+        done=ended(view, chosen),
+        period=chosen,
+        least=len(seen.errors) == _CAUSES,
     )
 
 
-def _running(view: View) -> list[Job]:
-    return view.mill.jobs(state="in_progress", limit=_SHOWN)
-
-
-def ended(view: View, queue: str | None = None) -> list[Column]:
-    """What ended in each minute of the last hour."""
-    look = view.site.recent.get
-    found = look(f"minutes {queue}", _WHILE, lambda: view.mill.history(queue=queue, since=_MINUTES * 60))
-    return [Column(at, one.ended - one.failed, one.failed) for one in found[-_MINUTES:] if (at := one.at)]
+def ended(view: View, chosen: Period = PERIODS[0], queue: str | None = None) -> list[Column]:
+    """What ended in each step of a time until now; the last is not over."""
+    read = partial(view.mill.ended, since=chosen.seconds, step=chosen.step)
+    found = view.site.recent.get(f"ended {chosen.name}", chosen.fresh, read)
+    every = found[None][-chosen.columns :]
+    shown = found[queue][-chosen.columns :] if queue in found else [replace(one, ended=0, failed=0) for one in every]
+    return [Column(at, one.ended - one.failed, one.failed, whole=one is not shown[-1]) for one in shown if (at := one.at)]

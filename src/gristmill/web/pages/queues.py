@@ -11,6 +11,7 @@ from gristmill.errors import Invalid, NotFound, did_you_mean
 from gristmill.model import Queue
 from gristmill.watched import Role
 from gristmill.web.asking import Question, confirmed
+from gristmill.web.charts import period
 from gristmill.web.pages.overview import ended
 from gristmill.web.pages.runs import effect
 from gristmill.web.phrases import part
@@ -18,24 +19,25 @@ from gristmill.web.routing import Pages
 from gristmill.web.view import View
 
 pages = Pages()
-_MOMENT = 0.8
-_DRAWN = 30  # queues whose last hour is drawn: each is looked up
+_DRAWN = 30  # queues whose last hour is drawn
 
 
-@pages.get("/queues")
+@pages.live("/queues")
 def queues(view: View) -> Response:
-    found = view.site.recent.get("queues", _MOMENT, view.mill.queues)
-    done = {queue.name: ended(view, queue.name) for queue in found[:_DRAWN]}
+    found = view.mill.queues()
+    done = {queue.name: ended(view, queue=queue.name) for queue in found[:_DRAWN]}
     return view.page("queues.html", title="Queues", queues=found, done=done)
 
 
-@pages.get("/queues/{name}")
+@pages.live("/queues/{name}")
 def queue(view: View, name: str) -> Response:
     found = _found(view, name)
     running = view.mill.jobs(queue=name, state="in_progress", limit=10)
     waiting = view.mill.jobs(queue=name, state="queued", limit=10)
+    chosen = period(view.asked("span"))
+    done = ended(view, chosen, name)
     return view.page(
-        "queue.html", title=f"Queue {name}", queue=found, running=running, waiting=waiting, done=ended(view, name)
+        "queue.html", title=f"Queue {name}", queue=found, running=running, waiting=waiting, done=done, period=chosen
     )
 
 
@@ -46,19 +48,19 @@ def _found(view: View, name: str) -> Queue:
     return known[name]
 
 
-@pages.post("/queues/{name}/pause")
+@pages.post("/queues/{name}/pause", "from to")
 def pause(view: View, name: str) -> Response:
     view.mill.pause(name, by=view.by)
     return view.done(_back(view, name), f"queue {name} is paused: nothing of it starts until it is resumed")
 
 
-@pages.post("/queues/{name}/resume")
+@pages.post("/queues/{name}/resume", "from to")
 def resume(view: View, name: str) -> Response:
     view.mill.resume(name, by=view.by)
     return view.done(_back(view, name), f"queue {name} goes on")
 
 
-@pages.post("/queues/{name}/set", Role.ADMIN)
+@pages.post("/queues/{name}/set", "weight at_once per_second was_weight was_at_once was_per_second", Role.ADMIN)
 def set_queue(view: View, name: str) -> Response:
     """Only what was changed against what the form showed: others may have set the rest since."""
     _found(view, name)
@@ -70,7 +72,7 @@ def set_queue(view: View, name: str) -> Response:
     return view.done(f"/queues/{part(name)}", f"queue {name} is set")
 
 
-@pages.post("/queues/{name}/purge", Role.ADMIN)
+@pages.post("/queues/{name}/purge", "confirm reason", Role.ADMIN)
 def purge(view: View, name: str) -> Response:
     where = f"/queues/{part(name)}"
     act = partial(view.mill.purge_queue, name, by=view.by, reason=view.one("reason") or None)
@@ -79,7 +81,7 @@ def purge(view: View, name: str) -> Response:
 
 
 def _back(view: View, name: str) -> str:
-    return f"/queues/{part(name)}" if view.one("from") == "queue" else "/queues"
+    return view.back(f"/queues/{part(name)}" if view.one("from") == "queue" else "/queues")
 
 
 def changed_limits(view: View) -> dict[str, Any]:

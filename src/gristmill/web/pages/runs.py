@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
-from gristmill.errors import Invalid, NotConfirmed, Refused
-from gristmill.model import Bulk, RetriedRun, Run
+from gristmill.errors import Invalid, NotConfirmed
+from gristmill.mill import Mill
+from gristmill.model import Bulk, Repair, RetriedRun, Run
 from gristmill.progress import Pace
+from gristmill.reconciler import tally
 from gristmill.watched import Role
 from gristmill.web import charts, search
-from gristmill.web.asking import Effect, Question, confirmed
+from gristmill.web.asking import Effect, Question, chosen, confirmed
 from gristmill.web.phrases import counts, part
 from gristmill.web.routing import Pages
 from gristmill.web.view import View
 from gristmill.wording import plural, span
 
 pages = Pages()
-_PAGE = 50
 _FAILED = 20  # failed items that the page of a run names
 _STUCK = 500  # more are not found at a time: as many active runs are looked at
 
 
-@pages.get("/runs")
+@pages.live("/runs")
 def runs(view: View) -> Response:
-    asked, wrong = view.asked("q"), ""
-    found: list[Run] = []
-    try:
-        found = _found(view, search.runs(asked))
-    except Invalid as error:
-        wrong = str(error)
-    more = len(found) > _PAGE
-    return view.page("runs.html", title="Runs", q=asked, wrong=wrong, runs=found[:_PAGE], more=more, qualifiers=search.RUNS)
+    found, about = view.found(search.runs, partial(_found, view.mill))
+    return view.page("runs.html", title="Runs", runs=found, qualifiers=search.RUNS, **about)
 
 
-def _found(view: View, wanted: dict[str, Any]) -> list[Run]:
-    after = view.after()
+def _found(mill: Mill, *, limit: int, after: int | None, **wanted: Any) -> list[Run]:
     if wanted == search.STUCK:
-        return [run for run in view.mill.stuck(limit=_STUCK) if after is None or run.id < after]
-    return view.mill.runs(**wanted, limit=_PAGE + 1, after=after)
+        return [run for run in mill.stuck(limit=_STUCK) if after is None or run.id < after]
+    return mill.runs(**wanted, limit=limit, after=after)
 
 
-@pages.get("/runs/{number:id}")
+@pages.live("/runs/{number:id}")
 def run(view: View, number: int) -> Response:
     found = view.mill.run(number)
     pace = view.site.paces.of(found)
@@ -94,7 +90,7 @@ def peek(view: View, number: int) -> Response:
     return view.page("peek.html", **about, why=why, failed=failed, attempts=attempts, path=f"/runs/{number}", run=number)
 
 
-@pages.post("/runs/{number:id}/cancel")
+@pages.post("/runs/{number:id}/cancel", "confirm reason")
 def cancel(view: View, number: int) -> Response:
     def act(confirm: int | None) -> Effect:
         rehearsal = confirm is None
@@ -110,17 +106,34 @@ def cancel(view: View, number: int) -> Response:
     return confirmed(view, question, act)
 
 
-@pages.post("/runs/{number:id}/retry")
+@pages.post("/runs/{number:id}/retry", "stage to confirm")
 def retry(view: View, number: int) -> Response:
     """What failed, or (with `stage`) all of one stage."""
     stage = view.one("stage") or None
     act = partial(view.mill.retry_run, number, stage=stage, by=view.by)
     what = f"all of stage {stage}" if stage else "what failed"
-    hidden = {"stage": [stage]} if stage else {}
-    question = Question(
-        f"Run {what} of run {number} again?", "Run it again", f"/runs/{number}/retry", f"/runs/{number}", hidden=hidden
-    )
+    hidden = {name: [value] for name in ("stage", "to") if (value := view.one(name))}
+    back = view.back(f"/runs/{number}")
+    question = Question(f"Run {what} of run {number} again?", "Run it again", f"/runs/{number}/retry", back, hidden=hidden)
     return confirmed(view, question, lambda number: _retried(act(confirm=number, dry_run=number is None), number is None))
+
+
+@pages.post("/runs/{number:id}/reconcile", "to confirm", Role.ADMIN)
+def reconcile(view: View, number: int) -> Response:
+    """Mends what should not be, of the subject of one run; what is left to a person is told too."""
+    found = view.mill.run(number)
+    act = partial(view.mill.reconcile, pipeline=found.pipeline, subject=found.subject, by=view.by)
+    hidden = {"to": [to]} if (to := view.one("to")) else {}
+    back = view.back(f"/runs/{number}")
+    question = Question(f"Reconcile {found.pipeline} {found.subject}?", "Reconcile", f"/runs/{number}/reconcile", back)
+    question = replace(question, hidden=hidden)
+    return confirmed(view, question, lambda confirm: _mended(act(confirm=confirm, dry_run=confirm is None), confirm is None))
+
+
+def _mended(found: Sequence[Repair], rehearsal: bool) -> Effect:
+    mended = tally(found)[0]
+    said = f"{plural(mended, 'thing')} {_will(mended, rehearsal)} mended"
+    return Effect(mended, said, [f"{repair.what} {repair.target}: {repair.detail}" for repair in found])
 
 
 def _retried(done: RetriedRun, rehearsal: bool) -> Effect:
@@ -133,33 +146,34 @@ def _will(number: int, rehearsal: bool) -> str:
     return "would be" if rehearsal else "is" if number == 1 else "are"
 
 
-@pages.post("/runs/many")
+_ACTIONS: dict[str, tuple[str, str, Callable[[Mill], Callable[..., Bulk]]]] = {
+    "retry": ("Run what failed in these runs again?", "Retry them", lambda mill: mill.retry_runs),
+    "cancel": ("Stop these runs?", "Stop them", lambda mill: mill.cancel_runs),
+    "delete": ("Delete these runs for good, with their jobs?", "Delete them", lambda mill: mill.delete_runs),
+}
+
+
+@pages.post("/runs/many", "q action all marked confirm")
 def many(view: View) -> Response:
     """All that match the search, or those that were marked."""
     asked, action = view.one("q"), view.one("action")
-    whole = view.one("all") == "1"
-    marked = [] if whole else view.ids("id")
-    if not whole and not marked:
-        raise Refused("say which: mark some runs, or tick “all that match”; nothing was changed")
-    chosen: dict[str, Any] = search.runs(asked) if whole else {"ids": marked}
-    if chosen == search.STUCK:
-        chosen = {"ids": [run.id for run in view.mill.stuck(limit=_STUCK)]}
-    if not chosen:
-        raise Refused("say which: mark some runs, or search for some")
-    if action not in ("cancel", "delete"):
+    which, hidden = chosen(view, "runs", search.runs)
+    if which == search.STUCK:
+        which = {"ids": [run.id for run in view.mill.stuck(limit=_STUCK)]}
+    if action not in _ACTIONS:
         raise Invalid(f"there is no action {action!r} on runs")
+    title, button, verb = _ACTIONS[action]
     if action == "delete":
         view.admit(Role.ADMIN)
-    verb = {"cancel": view.mill.cancel_runs, "delete": view.mill.delete_runs}[action]
     question = Question(
-        {"cancel": "Stop these runs?", "delete": "Delete these runs for good, with their jobs?"}[action],
-        {"cancel": "Stop them", "delete": "Delete them"}[action],
+        title,
+        button,
         "/runs/many",
         f"/runs?q={part(asked)}" if asked else "/runs",
-        grave=True,
-        hidden={"q": [asked], "action": [action], "all": ["1" if whole else ""], "id": [*map(str, marked)]},
+        grave=action != "retry",
+        hidden={**hidden, "action": [action]},
     )
-    act = partial(verb, **chosen, by=view.by)
+    act = partial(verb(view.mill), **which, by=view.by)
     return confirmed(view, question, lambda number: effect(act(confirm=number, dry_run=number is None), number is None))
 
 

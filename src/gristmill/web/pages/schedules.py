@@ -13,7 +13,7 @@ pages = Pages()
 _HISTORY = 50
 
 
-@pages.get("/schedules")
+@pages.live("/schedules")
 def schedules(view: View) -> Response:
     return view.page("schedules.html", title="Schedules", schedules=view.mill.schedules())
 

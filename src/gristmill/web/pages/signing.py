@@ -6,7 +6,7 @@ from starlette.responses import RedirectResponse, Response
 
 from gristmill.api.access import COOKIE
 from gristmill.web.routing import Pages
-from gristmill.web.view import View
+from gristmill.web.view import View, local
 
 pages = Pages()
 
@@ -18,7 +18,7 @@ def login(view: View) -> Response:
     return view.page("login.html", title="Sign in", to=local(view.asked("to")), wrong="")
 
 
-@pages.open_post("/login")
+@pages.open_post("/login", "to text")
 def sign_in(view: View) -> Response:
     to, text = local(view.one("to")), view.one("text")
     if view.rules.of_token(text) is None:
@@ -34,9 +34,3 @@ def sign_out(view: View) -> Response:
     response = RedirectResponse(f"{view.base}/login", 303)
     response.delete_cookie(COOKIE, path=view.base or "/")
     return response
-
-
-def local(path: str) -> str:
-    """A page of ours: never an address of another site."""
-    good = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
-    return path if good else "/"

@@ -11,33 +11,22 @@ from gristmill.errors import Invalid, NotFound
 from gristmill.model import Subject, Why
 from gristmill.watched import Role
 from gristmill.web import search
-from gristmill.web.asking import Effect, Question, confirmed
+from gristmill.web.asking import Effect, Question, chosen, confirmed
+from gristmill.web.phrases import part
 from gristmill.web.routing import Pages
 from gristmill.web.view import View
+from gristmill.wording import plural
 
 pages = Pages()
-_PAGE = 50
 _RUNS = 10  # that the page of a subject shows
 
 
-@pages.get("/subjects")
+@pages.live("/subjects")
 def subjects(view: View) -> Response:
-    asked, wrong = view.asked("q"), ""
-    found: list[Subject] = []
-    try:
-        found = view.mill.subjects(**search.subjects(asked), limit=_PAGE + 1, after=view.after())
-    except Invalid as error:
-        wrong = str(error)
-    more = len(found) > _PAGE
-    return view.page(
-        "subjects.html",
-        title="Subjects",
-        q=asked,
-        wrong=wrong,
-        subjects=found[:_PAGE],
-        more=more,
-        qualifiers=search.SUBJECTS,
-    )
+    found, about = view.found(search.subjects, view.mill.subjects)
+    pipelines = sorted(view.mill.registry.pipelines)
+    shown: dict[str, Any] = {"subjects": found, "qualifiers": search.SUBJECTS, "pipelines": pipelines}
+    return view.page("subjects.html", title="Subjects", **shown, **about)
 
 
 def by_number(view: View, number: int) -> Subject:
@@ -47,7 +36,7 @@ def by_number(view: View, number: int) -> Subject:
     return found[0]
 
 
-@pages.get("/subjects/{number:id}")
+@pages.live("/subjects/{number:id}")
 def subject(view: View, number: int) -> Response:
     found = by_number(view, number)
     which: dict[str, Any] = {"pipeline": found.pipeline, "subject": found.name}
@@ -62,6 +51,7 @@ def subject(view: View, number: int) -> Response:
         failed=view.mill.jobs(run=runs[0].id, state="failed", parts=False, limit=5) if runs else [],
         recoveries=view.mill.recoveries(**which)[:5],
         startable=found.pipeline in view.mill.registry.pipelines,
+        args=(runs[0].args if runs else None) or {},
     )
 
 
@@ -85,16 +75,42 @@ def _why(view: View, subject: Subject) -> Why | None:
         return None
 
 
-@pages.post("/subjects/{number:id}/start")
+@pages.post("/subjects/{number:id}/start", "args priority if_active")
 def start(view: View, number: int) -> Response:
     found = by_number(view, number)
-    priority = view.one("priority") or "normal"
-    run = view.mill.start(found.pipeline, found.name, priority=priority, if_active=view.one("if_active") or "join")
+    return _started(view, found.pipeline, found.name)
+
+
+@pages.post("/subjects/start", "pipeline subject args priority if_active")
+def start_new(view: View) -> Response:
+    """Of a subject that may be new."""
+    return _started(view, view.one("pipeline"), view.one("subject").strip())
+
+
+def _started(view: View, pipeline: str, subject: str) -> Response:
+    priority, if_active = view.one("priority") or "normal", view.one("if_active") or "join"
+    run = view.mill.start(pipeline, subject, args=view.arguments(), priority=priority, if_active=if_active, by=view.by)
     said = f"run {run.id} is {run.state.replace('_', ' ')}" if run.created else f"run {run.id} was there already"
     return view.done(f"/runs/{run.id}", said)
 
 
-@pages.post("/subjects/{number:id}/purge", Role.ADMIN)
+@pages.post("/subjects/many", "q all marked confirm")
+def start_many(view: View) -> Response:
+    """Of all that match the search, or of those that were marked, like the last one of each."""
+    which, hidden = chosen(view, "subjects", search.subjects)
+    back = f"/subjects?q={part(view.one('q'))}" if view.one("q") else "/subjects"
+    question = Question("Start a run of each of these subjects?", "Start them", "/subjects/many", back, hidden=hidden)
+
+    def act(confirm: int | None) -> Effect:
+        done = view.mill.start_subjects(**which, by=view.by, confirm=confirm, dry_run=confirm is None)
+        verb = "would be started" if confirm is None else "is started" if done.total == 1 else "are started"
+        left = [f"{done.left:,} stay as they are: {done.refusal}"] if done.left else []
+        return Effect(done.total, f"{plural(done.total, 'run')} {verb}", ["Each with the arguments of its last run.", *left])
+
+    return confirmed(view, question, act)
+
+
+@pages.post("/subjects/{number:id}/purge", "confirm reason", Role.ADMIN)
 def purge(view: View, number: int) -> Response:
     found = by_number(view, number)
     act = partial(view.mill.purge_subject, found.pipeline, found.name, by=view.by, reason=view.one("reason") or None)
@@ -110,7 +126,7 @@ def purge(view: View, number: int) -> Response:
     return confirmed(view, question, purged)
 
 
-@pages.post("/subjects/{number:id}/set")
+@pages.post("/subjects/{number:id}/set", "interval labels was_interval was_labels")
 def set_subject(view: View, number: int) -> Response:
     """Only what was changed against what the form showed: others may have set the rest since."""
     found = by_number(view, number)

@@ -9,15 +9,14 @@ from gristmill.web.routing import Pages
 from gristmill.web.view import View
 
 pages = Pages()
-_MOMENT = 0.8
 _MOST = 200  # jobs in progress that are shown with their workers
 
 
-@pages.get("/workers")
+@pages.live("/workers")
 def workers(view: View) -> Response:
     every = view.asked("every") == "1"
-    found = view.site.recent.get(f"workers {every}", _MOMENT, lambda: view.mill.workers(every=every))
-    jobs = view.site.recent.get("held", _MOMENT, lambda: view.mill.jobs(state="in_progress", limit=_MOST))
+    found = view.mill.workers(every=every)
+    jobs = view.mill.jobs(state="in_progress", limit=_MOST)
     by_worker: dict[int, list[Job]] = {}
     for job in jobs:
         if job.worker is not None:

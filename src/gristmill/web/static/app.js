@@ -20,13 +20,15 @@ function switchTheme() {
 // ---- live: look again at once when the server tells of a change, and every now and then, since counters change without
 // being told of; never while nobody sees it
 
-const live = { every: 1500, least: 700, at: 0, timer: 0, busy: false, failed: 0, source: null, told: false };
+const live = { every: 1200, least: 700, at: 0, timer: 0, busy: false, failed: 0, source: null, told: false,
+               heard: Date.now(), patience: 10000, opened: null, again: 15000, later: 0 };
 
 function refresh() {
   const main = document.getElementById("live");
   clearTimeout(live.timer);
   if (!main || !main.hasAttribute("hx-get") || document.hidden || !window.htmx) return plan(live.every);
   const wait = live.at + live.least - Date.now();
+  if (live.busy && -wait > live.patience) stale("no answer");
   if (live.busy || wait > 0) return plan(Math.max(wait, 50));
   if (selecting(main)) return plan(live.every);
   live.busy = true;
@@ -55,19 +57,36 @@ function mark(state, text) {
   shown.querySelector(".text").textContent = text;
 }
 
-function finished(ok) {
+// What is shown is of the past: nobody may take it for the present. Without a reason, it is not.
+function stale(reason) {
+  const said = document.getElementById("stale");
+  mark(reason ? "off" : "on", reason || "live");
+  document.getElementById("live").classList.toggle("stale", Boolean(reason));
+  if (!said || said.hidden === !reason) return;
+  said.hidden = !reason;
+  said.textContent = reason ? `${reason} since ${new Date(live.heard).toTimeString().slice(0, 8)}; this is how it was then` : "";
+}
+
+function finished(status) {
+  if (status === 401) return location.reload();  // which leads to where one signs in; until then nothing is asked any more
+  const ok = status > 0 && status < 400;
   live.busy = false;
   live.failed = ok ? 0 : Math.min(live.failed + 1, 5);
-  mark(ok ? "on" : "off", ok ? "live" : "no answer");
+  if (ok) live.heard = Date.now();
+  stale(ok ? "" : status === 404 ? "not there any more" : "no answer");
 }
 
 function listen() {
-  if (!document.body.dataset.events || live.source || document.hidden) return;
+  clearTimeout(live.later);
+  if (!document.body.dataset.events || live.opened || document.hidden) return;
   const source = new EventSource(document.body.dataset.events);
   source.onopen = () => { live.source = source; };
   source.onerror = () => {
     live.source = null;
-    if (source.readyState === EventSource.CLOSED) { source.close(); }  // there is no such stream here: we look by ourselves
+    if (source.readyState === EventSource.CLOSED && live.opened === source) {  // the browser does not try again: we do
+      live.opened = null;
+      live.later = setTimeout(listen, live.again);
+    }
     plan(live.every);
   };
   for (const name of ["run", "jobs", "worker", "schedule", "audit", "reset", "message"]) {
@@ -88,7 +107,8 @@ document.addEventListener("visibilitychange", () => {
 
 // ---- marks in tables
 
-function boxes() { return [...document.querySelectorAll('input[name="id"][form="bulk"]')]; }
+// Not named `id`: a form would have that for its own id, and be taken for another one when the page looks again.
+function boxes() { return [...document.querySelectorAll('input[name="marked"][form="bulk"]')]; }
 
 function countMarks() {
   const shown = document.querySelector("[data-marked]");
@@ -97,6 +117,8 @@ function countMarks() {
   const many = boxes().filter((box) => box.checked).length;
   const all = document.querySelector('input[name="all"]');
   shown.textContent = all && all.checked ? "All that match" : many ? `${many} marked` : shown.dataset.first;
+  const none = !many && !(all && all.checked);
+  document.querySelectorAll(".bulk button").forEach((button) => { button.disabled = none; });
 }
 
 document.addEventListener("change", (event) => {
@@ -149,11 +171,24 @@ document.addEventListener("keydown", (event) => {
   if (does) { event.preventDefault(); does(); }
 });
 
+// ---- a form that was come back to shows what was written into it
+
+window.addEventListener("pageshow", () => {
+  countMarks();
+  for (const form of document.querySelectorAll("details.settings form")) {
+    const written = [...form.elements].some((field) => field.type !== "hidden" && "defaultValue" in field && field.value !== field.defaultValue);
+    if (written) form.closest("details").open = true;
+  }
+});
+
 // ---- the rest, once the page is there
 
 document.addEventListener("DOMContentLoaded", () => {
   document.getElementById("theme").addEventListener("click", switchTheme);
   document.getElementById("help").addEventListener("click", () => document.getElementById("shortcuts").showModal());
+  document.querySelector("[data-back]")?.addEventListener("click", (event) => {
+    if (history.length > 1) { event.preventDefault(); history.back(); }  // with what was written into the form
+  });
   if (location.hash === "#search") document.getElementById("search")?.focus();
   if (matchMedia("(max-width: 860px)").matches) document.querySelector("details.menu").open = false;
   const drawer = document.getElementById("drawer");
@@ -162,8 +197,8 @@ document.addEventListener("DOMContentLoaded", () => {
     countMarks();
   });
   const isLive = (event) => event.detail?.ctx?.sourceElement?.id === "live";
-  document.body.addEventListener("htmx:after:request", (event) => { if (isLive(event)) finished(event.detail.ctx.response.status < 400); });
-  document.body.addEventListener("htmx:error", (event) => { if (isLive(event)) finished(false); });
+  document.body.addEventListener("htmx:after:request", (event) => { if (isLive(event)) finished(event.detail.ctx.response.status); });
+  document.body.addEventListener("htmx:error", (event) => { if (isLive(event)) finished(0); });
   listen();
   plan(live.every);
 });

@@ -1,4 +1,4 @@
-"""A fresh folder with an `.env`, and what an operator does there: types commands, starts workers, asks in SQL."""
+"""A fresh folder, with an `.env` or empty, and what an operator does there: types commands, starts workers, asks in SQL."""
 
 from __future__ import annotations
 
@@ -43,13 +43,16 @@ def same(found: object, wanted: object, what: str) -> None:
 
 
 class Place:
-    """`url`: of its database; a SQLite file in the folder unless it is said."""
+    """`url`: of its database; a SQLite file in the folder unless it is said. `empty`: nothing is in the folder, and all is
+    where it is without a setting."""
 
-    def __init__(self, folder: Path, url: str = "") -> None:
+    def __init__(self, folder: Path, url: str = "", empty: bool = False) -> None:
         self.folder = folder
         self.url = url or f"sqlite:///{folder / 'civic.db'}"
-        self.storage, self.published = folder / "sites", folder / "published"
+        self.storage, self.published = (folder.parent if empty else folder) / "sites", folder / "published"
         folder.mkdir(parents=True)
+        if empty:
+            return
         self.storage.mkdir()
         self.settings(DATABASE_URL=self.url, STORAGE_DIR=str(self.storage), DEPLOY_TARGET=str(self.published))
 

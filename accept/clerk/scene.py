@@ -22,12 +22,12 @@ class Scene:
         self._lock = threading.Lock()
         self._made = 0
 
-    def place(self, database: str = "SQLite", *, upgraded: bool = True) -> Place:
-        """A folder that nobody was in before, with a database of its own."""
+    def place(self, database: str = "SQLite", *, upgraded: bool = True, empty: bool = False) -> Place:
+        """A folder that nobody was in before, with a database of its own. `empty`: without a setting, or a storage."""
         with self._lock:
             self._made += 1
             url = "" if database == "SQLite" else servers.create_database(self._postgres())
-            made = Place(self._folder / f"place{self._made}", url)
+            made = Place(self._folder / f"place{self._made}" / ("here" if empty else ""), url, empty)
         if upgraded:
             made.clerk("db", "upgrade")
         return made

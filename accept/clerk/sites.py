@@ -31,9 +31,15 @@ def run_here(place: Place) -> Path:
     return place.published / SITE / "meetings.db"
 
 
-@check(1, "a fresh folder, three PDFs, --local")
+@check(1, "an empty folder, three PDFs, --local")
 def newcomer(scene: Scene) -> str:
-    database = run_here(scene.place())
+    place = scene.place(upgraded=False, empty=True)
+    same(list(place.folder.iterdir()), [], "what is in the folder")
+    place.clerk("db", "upgrade")
+    same(place.clerk("health").lines, ["Status: healthy"], "what health says before the first site")
+    must(not place.storage.exists(), "there is a storage already")
+    database = run_here(place)
+    must(not (place.folder / ".env").exists(), "it needed settings")
     same(pages_with(database, WORD), [("2026-01-05", 2)], f"pages with {WORD!r}, which is only in a scan")
     same(pages_with(database, "dirigible"), [], "pages with a word that is nowhere")
     same(len(page_ids(database)), 5, "pages")

@@ -107,7 +107,7 @@ def by_clerk(place: Place, site: str, source: Path, pages: int) -> Cost:
             eventually(mill.workers, "the worker is there")
             used, began = cpu_seconds(worker), time.time()
             mill.resume("ocr")
-            eventually(lambda: place.counted(site)[0] * PAGES_OF_DOCUMENT == pages, "all is read", within=3600, pause=0.2)
+            eventually(lambda: place.counted(site)[0] * PAGES_OF_DOCUMENT == pages, "all is read", within=3600, pause=1)
             used = cpu_seconds(worker) - used
     [last] = place.rows(f"SELECT max(j.finished_at) / 1e6 AS at FROM gm_job j JOIN gristmill_runs r ON r.id = j.run_id"
         f" JOIN gm_stage g ON g.id = j.stage_id WHERE g.name = 'ocr' AND r.subject = '{site}'")  # fmt: skip

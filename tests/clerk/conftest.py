@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
 
+from clerk.app import open_mill
 from clerk.config import Config, load
-from clerk.db import migrations
+from clerk.db import grants, migrations
+from gristmill.ledger.grants import grants as engine_grants
 from gristmill.ledger.migrate import upgrade
 from tests import servers
 from tests.conftest import TestRun
@@ -49,9 +53,29 @@ def clerk_pg_url(pg_server_url: str, clerk_pg_template: str, test_run: TestRun) 
     servers.drop_database(url)
 
 
+@pytest.fixture
+def clerk_worker_url(clerk_pg_url: str) -> Iterator[str]:
+    """The same for a role that has what `clerk db grants` prints, and nothing else."""
+    role = f"clerk_{uuid.uuid4().hex[:12]}"
+    engine = create_engine(clerk_pg_url.replace("postgresql://", "postgresql+psycopg://"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as owner:
+        owner.execute(text(f"CREATE ROLE {role} LOGIN"))
+        with open_mill(Config(database_url=clerk_pg_url)) as mill:
+            engine_grants(mill.ledger, role, "worker", apply=True)
+        for statement in grants(role):
+            owner.execute(text(statement))
+        yield clerk_pg_url.replace("//gristmill@", f"//{role}@")
+        owner.execute(text(f"DROP OWNED BY {role}"))
+        owner.execute(text(f"DROP ROLE {role}"))
+    engine.dispose()
+
+
+URLS = {"sqlite": "clerk_sqlite_url", "postgres": "clerk_pg_url", "worker": "clerk_worker_url"}  # what makes each
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.pg)])
 def clerk_url(request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue({"sqlite": "clerk_sqlite_url", "postgres": "clerk_pg_url"}[request.param]))
+    return str(request.getfixturevalue(URLS[request.param]))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def read(ctx: Context, sha256: str, backend: str, content_type: str) -> dict[str
         if "sleep" in what:
             time.sleep(what["sleep"])
         if what.get("read"):
-            raise getattr(errors, what["read"])(f"{document.key} cannot be read")
+            raise getattr(errors, what["read"])(f"{document.key} cannot be read{what.get('why', '')}")
         for number in range(1, what.get("pages", 1) + 1):
             storage.write(work.files.text(document) / f"{number}.txt", f"page {number} of {document.key}".encode())
         storage.write(work.files.marker(document), sha256.encode())

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.worker.helpers import lines
+
 PLUGIN = '''
 """A source and an OCR engine that are played."""
 
@@ -19,7 +21,7 @@ import time
 from pathlib import Path
 
 from clerk import errors
-from clerk.parts import Fetched, Found
+from clerk.parts import Extracted, Fetched, Found
 from clerk.plugins import hookimpl
 
 PLAY = Path(os.environ["CLERK_PLAY"])
@@ -41,13 +43,24 @@ class Played:
             raise getattr(errors, self.play["find"])("the index is out of reach")
         for key, what in self.play["documents"].items():
             kind, meeting, date = key.split("/")
+            if "after" in what:  # the source takes its time before it lists this one
+                from tests.apps.barriers import wait_for
+
+                wait_for(PLAY / what["after"])
             yield Found(f"played://{wanted.subdomain}/{key}", kind, meeting, date)
+        if "broken_off" in self.play:
+            raise getattr(errors, self.play["broken_off"])("a page of the index is out of reach")
 
     def get(self, found, known, into):
         key = found.url.split("/", 3)[3]
         what = self.play["documents"][key]
+        with (PLAY / "asked").open("a") as file:
+            file.write(f"{key}\\n")
+        if known is not None:
+            with (PLAY / "asked_if_changed").open("a") as file:
+                file.write(f"{key}\\n")
         if what.get("get"):
-            raise getattr(errors, what["get"])(f"{key} cannot be had")
+            raise getattr(errors, what["get"])(f"{key} cannot be had{what.get('why', '')}")
         content = json.dumps({"key": key, **what}).encode()
         sha256 = hashlib.sha256(content).hexdigest()
         if known is not None and known.sha256 == sha256:
@@ -57,9 +70,29 @@ class Played:
         return Fetched(found, path, sha256, self.play.get("etag"))
 
 
+class Waiting:
+    """An extractor that says at which page it is, and goes on when the test lets it."""
+
+    label, version = "waiting", "1"
+
+    def extract(self, pages):
+        from tests.apps.barriers import mark, wait_for
+
+        for number, page in enumerate(pages, 1):
+            here = f"{page.rpartition('/')[2]}.{number}"
+            mark(PLAY / "extracting", here)
+            wait_for(PLAY / f"go_on_{here}")
+            yield Extracted({"persons": [], "orgs": [], "locations": []}, {"votes": []})
+
+
 @hookimpl
 def fetcher_class(label):
     return Played if label == "played" else None
+
+
+@hookimpl
+def extractor(label):
+    return Waiting() if label == "waiting" else None
 
 
 @hookimpl
@@ -73,6 +106,7 @@ def upload_static_file(file_path, storage_path):
 def post_deploy(site):
     with (PLAY / "post_deploy").open("a") as file:
         file.write(site["subdomain"] + "\\n")
+    (PLAY / "post_deploy.json").write_text(json.dumps(site, default=lambda time: time.isoformat()))
 '''
 
 
@@ -89,6 +123,13 @@ class Play:
 
     def site(self, subdomain: str, documents: dict[str, dict[str, Any]] | None = None, **how: Any) -> None:
         (self.folder / f"{subdomain}.json").write_text(json.dumps({"documents": documents or {}, **how}))
+
+    def extracting(self) -> list[str]:
+        """The pages (DATE.NUMBER) that the extractor `waiting` has come to."""
+        return lines(self.folder / "extracting")
+
+    def go_on(self, page: str) -> None:
+        (self.folder / f"go_on_{page}").touch()
 
 
 def minutes(count: int, first: int = 0, **what: Any) -> dict[str, dict[str, Any]]:

@@ -38,10 +38,8 @@ import os, shutil, sys
 from pathlib import Path
 if os.environ.get("SSH_FAILS"):
     sys.exit("rsync: connection unexpectedly closed (0 bytes received so far)")
-dest, arguments = None, sys.argv[1:]
-for argument in arguments:
-    if argument.startswith("--link-dest="):
-        dest = argument.partition("=")[2]
+arguments, left = sys.argv[1:], int(os.environ.get("RSYNC_BREAKS_AFTER", "1000"))
+links = [argument.partition("=")[2] for argument in arguments if argument.startswith("--link-dest=")]
 source, target = Path(arguments[-2]), Path(arguments[-1].partition(":")[2])
 target.mkdir(exist_ok=True)
 checksum = "--checksum" in arguments
@@ -50,12 +48,20 @@ for folder, _, names in os.walk(source):
         real = (Path(folder) / name).resolve(strict=True)
         there = target / (Path(folder) / name).relative_to(source)
         there.parent.mkdir(parents=True, exist_ok=True)
-        old = dest and target / dest / there.relative_to(target)
         key = lambda path: path.read_bytes() if checksum else (path.stat().st_size, int(path.stat().st_mtime))
-        if old and old.exists() and key(old) == key(real):
-            os.link(old, there)
-        else:
+        olds = [target / link / there.relative_to(target) for link in links]
+        try:
+            os.link(next(old for old in olds if old.exists() and key(old) == key(real)), there)
+            continue
+        except (FileNotFoundError, StopIteration):  # none, or gone just now: it travels, as with rsync
+            pass
+        if left:
             shutil.copy2(real, there)
+            left -= 1
+        else:
+            (there.parent / f".{{name}}.x1Y2z3").write_bytes(b"half")
+            print("rsync: connection unexpectedly closed", file=sys.stderr)
+            sys.exit(12)
 """
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clerk import config, names, storage
 from clerk.errors import Critical, Transient, Usage
+from clerk.extraction.rules import RulesExtractor
+from clerk.pipeline import stages, wiring
 from clerk.storage import Document, SiteFiles
 
 
@@ -65,6 +68,60 @@ def test_settings_come_from_the_environment_then_from_the_nearest_dotenv(tmp_pat
     assert config.load({}, Path("/")).storage == Path("../sites")
 
 
+def test_the_defaults_are_those_that_were_promised() -> None:
+    found = config.load({}, Path("/"))
+    assert found == config.Config(
+        database_url="sqlite:///civic.db",
+        redis_url=None,
+        storage=Path("../sites"),
+        fetch_timeout=3600,
+        ocr_timeout=600,
+        compilation_timeout=1800,
+        extraction_timeout=7200,
+        deploy_timeout=600,
+        ocr_backend="tesseract",
+        split_pages=100,
+        chunk_size=20,
+        pdf_read_timeout=60,
+        pdf_convert_timeout=300,
+        text_layer_min_chars=50,
+        keep_pdfs=True,
+        extraction=True,
+        spacy_processes=2,
+        confidence=0.7,
+        deploy_target="./published",
+        dev_mode=False,
+        dashboard_token=None,
+        log_dir=Path("logs"),
+        loki_url=None,
+        sentry_dsn=None,
+        sentry_environment="production",
+        sentry_sample_rate=0.0,
+        failed_retention_days=7,
+        fetch_rate=2.0,
+        max_document_mb=500,
+    )
+    assert [getattr(found, f"{stage}_workers") for stage in names.STAGES] == [None] * 5  # what this machine can do
+
+
+def test_each_stage_has_the_time_that_its_setting_says() -> None:
+    times = {stage: f"{number}m" for number, stage in enumerate(names.STAGES, 1)}
+    variables = {f"{stage.upper()}_JOB_TIMEOUT": time for stage, time in times.items()}
+    try:
+        stages.configure(config.load(variables, Path("/")))
+        given: list[Any] = [stages.fetch, stages.ocr, stages.compilation, stages.extraction, stages.deploy]
+        assert [stage.timeout for stage in given] == [60, 120, 180, 240, 300]
+        assert stages.chunk.timeout == 120  # each part of a long document has all of it
+    finally:
+        stages.configure(config.load())
+
+
+def test_the_threshold_of_extraction_is_that_of_the_settings() -> None:
+    by = wiring.extractor(config.Config(confidence=0.9), {})
+    assert isinstance(by, RulesExtractor)
+    assert by.threshold == 0.9
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
@@ -115,9 +172,13 @@ def test_a_folder_replaces_an_older_one(tmp_path: Path, monkeypatch: pytest.Monk
     assert [path.name for path in target.parent.iterdir()] == ["2026-01-31"]
 
 
-def test_a_full_disk_is_nobodys_fault() -> None:
+@pytest.mark.parametrize("code", ["ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "ESTALE", "ENOTCONN"])
+def test_a_full_disk_or_a_server_of_files_that_is_gone_is_nobodys_fault(code: str) -> None:
     with pytest.raises(Critical, match="cannot be written"), storage.critical_if_nobody_can():
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(getattr(errno, code), "it is not the document")
+
+
+def test_a_file_that_is_not_there_is_no_fault_of_the_storage() -> None:
     with pytest.raises(FileNotFoundError), storage.critical_if_nobody_can():
         raise FileNotFoundError(errno.ENOENT, "not there")
 

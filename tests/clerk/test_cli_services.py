@@ -60,10 +60,16 @@ def test_services_are_shown_written_and_removed(cli: Cli, tmp_path: Path, target
     assert name in done.out
     assert "hunter2secret" not in done.out
     assert "--burst" not in done.out
+    (tmp_path / ".env").chmod(0o640)
     done = cli.call("install-workers", *words)
-    assert done.code == 0, done.err
+    assert (done.code, done.err) == (0, f"Warning: {tmp_path}/.env can be read by others (640): chmod 600 {tmp_path}/.env\n")
+    (tmp_path / ".env").chmod(0o600)
+    assert cli.call("install-workers", *words).err == ""
     assert any(path.name == name for path in out.rglob("*"))
-    assert cli.call("uninstall-workers", *words).code == 0
+    gone = cli.call("uninstall-workers", *words)
+    assert gone.code == 0
+    ends = {"compose": "docker compose --project-name clerk down", "kubernetes": "kubectl delete deployment,cronjob,job"}
+    assert (ends.get(target, "to end it") in gone.lines[-1]) == (target in ends)
     assert not [path for path in out.rglob("*") if path.is_file()]
     assert cli.call("uninstall-workers", *words).lines == ["No services of clerk are installed"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -72,11 +74,23 @@ def test_a_site_that_exists_is_left_as_it_is(cli: Cli, mill: Mill) -> None:
     assert sites.find(mill, SITE) == before
 
 
-def test_a_site_may_be_created_without_a_run(cli: Cli, mill: Mill, play: Play) -> None:
+def watch_for_new_sites(play: Play) -> None:
     (play.folder / "plugins" / "hook.py").write_text(
         "from pathlib import Path\nfrom clerk.plugins import hookimpl\n"
         "@hookimpl\ndef post_create(subdomain):\n    Path('created').write_text(subdomain)\n"
     )
+
+
+def test_who_watches_for_new_sites_is_told_and_all_agendas_are_fetched_if_wanted(cli: Cli, mill: Mill, play: Play) -> None:
+    watch_for_new_sites(play)
+    assert cli.call("new", "elm.ca", *ALL, "--all-agendas").code == 0
+    assert (cli.folder / "created").read_text() == "elm.ca"
+    [run] = mill.runs(subject="elm.ca")
+    assert (run.priority, run.args["all_years"], run.args["all_agendas"]) == ("high", True, True)
+
+
+def test_a_site_may_be_created_without_a_run(cli: Cli, mill: Mill, play: Play) -> None:
+    watch_for_new_sites(play)
     assert cli.call("new", "elm.ca", *ALL, "--no-enqueue").code == 0
     assert sites.find(mill, "elm.ca").current_stage is None
     assert (cli.folder / "created").read_text() == "elm.ca"
@@ -126,6 +140,15 @@ def test_what_is_missing_is_asked_for_on_a_terminal_and_a_wrong_answer_at_once_a
     made = sites.find(mill, "elm.ca")
     assert (made.name, made.state, made.country, made.kind, made.start_year) == ("Elm", "CA", "US", "city", 2020)
     assert (made.lat, made.scraper, made.extra) == ("38.1", "folder", {"path": "papers"})
+
+
+def test_whatever_is_missing_is_asked_for_on_a_terminal_and_nothing_else(cli: Cli, mill: Mill) -> None:
+    words = ["--name", "Elm", "--scraper", "folder", "--extra", '{"path": "papers"}', "--state", "", "--no-enqueue"]
+    done = cli.typed("new", "elm.ca", *words, answers="CA\ntown\n2020\n\n")
+    assert done.code == 0, (done.out, done.err)
+    assert re.findall(r"(\w[\w, ]*?) *(?:\[[^]]*\])?:", done.out) == ["Country", "Kind", "Start year", "Latitude, longitude"]
+    made = sites.find(mill, "elm.ca")
+    assert (made.state, made.country, made.kind, made.start_year, made.lat) == (None, "CA", "town", 2020, None)
 
 
 def test_a_fetcher_of_a_plugin_that_breaks_over_its_settings_is_named(cli: Cli, mill: Mill, play: Play) -> None:
@@ -216,6 +239,40 @@ def test_an_update_that_makes_no_sense_is_refused(cli: Cli, mill: Mill, words: l
     assert done.code == 2
     assert said in done.err
     assert mill.runs() == []
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="it is possible there")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["new", "elm.ca", *ALL, "--local"],
+        ["run-local", SITE],
+        ["update", "-s", SITE, "--local"],
+        ["run-stage", "ocr", "-s", SITE],
+        ["run-stage", "fetch", "-s", SITE, "--proceed"],
+    ],
+)
+def test_nothing_is_started_here_that_nobody_could_read_here(
+    cli: Cli, mill: Mill, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEFAULT_OCR_BACKEND", "vision")
+    done = cli.call(*words)
+    assert (done.code, done.out) == (2, "")
+    assert "'vision' needs macOS" in done.err
+    assert [site.subdomain for site in sites.known(mill)] == [SITE]
+    assert mill.runs() == []
+
+
+def test_who_reads_here_is_as_the_site_says_and_elsewhere_it_is_left_to_workers(
+    cli: Cli, mill: Mill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites.create(mill, Description("elm.ca", "Elm", "played", extra={"ocr_backend": "rapidocr"}))
+    done = cli.call("run-local", "elm.ca")
+    assert (done.code, mill.runs()) == (2, [])
+    assert "'rapidocr' is not installed here" in done.err
+    assert cli.call("update", "-s", "elm.ca").code == 0
+    monkeypatch.setenv("DEFAULT_OCR_BACKEND", "rapidocr")
+    assert cli.call("run-stage", "compilation", "-s", SITE).code != 2  # which reads no documents
 
 
 def test_an_unknown_site_is_said_so_by_every_command_that_takes_one(cli: Cli, mill: Mill) -> None:

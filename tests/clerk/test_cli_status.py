@@ -162,12 +162,26 @@ def test_failures_and_the_last_error_follow(cli: Cli, mill: Mill, play: Play) ->
     drain(mill)
     lines = cli.call("status", "-s", SITE).lines
     assert lines[1:3] == ["Current stage: completed", "Progress: 1/1 (100.0%)"]
-    assert lines[5] == "Failed: 1"
-    assert lines[6].startswith("Last error: minutes/Council/")
+    assert re.fullmatch(r"Pages: \d+, published: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", lines[6])
+    assert (lines[5], lines[7]) == ("Outcome: completed", "Failed: 1")
+    assert lines[8].startswith("Last error: minutes/Council/")
     done = cli.call("pipeline-status")
     assert "completed:     1" in done.lines
     assert "OCR:           2/3 completed (66.7%), 1 failed" in done.lines
     assert cli.call("pipeline-status", "--json").json["stages"]["ocr"]["failed"] == 1
+
+
+def test_of_nothing_all_is_done_only_where_the_run_has_completed(cli: Cli, mill: Mill, play: Play) -> None:
+    play.site(SITE, minutes(2, read="Unreadable"))
+    for _ in range(2):  # the second one tries none of them again, and fails
+        sites.update(mill, SITE)
+        drain(mill)
+    assert cli.call("status", "-s", SITE).lines[1:3] == ["Current stage: ocr", "Progress: 0/0 (0.0%)"]
+    play.site(SITE, minutes(1, first=9))
+    for _ in range(2):
+        sites.update(mill, SITE)
+        drain(mill)
+    assert cli.call("status", "-s", SITE).lines[1:3] == ["Current stage: completed", "Progress: 0/0 (100.0%)"]
 
 
 def test_a_site_without_a_run_has_no_progress(cli: Cli, mill: Mill) -> None:
@@ -207,10 +221,10 @@ def test_failed_runs_and_the_rate_degrade_it_and_then_break_it(cli: Cli, mill: M
     assert cli.call("health").code == 0
     ended(mill, "failed", 1, minutes_ago=120, first=3000)
     done = cli.call("health")
-    assert (done.code, done.lines) == (1, ["Status: degraded", "  WARNING: 6 runs failed within 24 h"])
+    assert (done.code, done.lines) == (1, ["Status: degraded", f"  WARNING: 6 runs failed within 24 h: {SITE}"])
     ended(mill, "failed", 15, minutes_ago=120, first=4000)
     done = cli.call("health", "--json")
-    assert (done.code, done.json["status"], done.json["issues"]) == (2, "unhealthy", ["21 runs failed within 24 h"])
+    assert (done.code, done.json["status"], done.json["issues"]) == (2, "unhealthy", [f"21 runs failed within 24 h: {SITE}"])
 
 
 @pytest.mark.parametrize(("failed", "code"), [(5, 0), (6, 1), (20, 1), (21, 2)])
@@ -226,10 +240,21 @@ def test_the_rate_of_the_last_hour_has_two_limits(mill: Mill, clerk_config: Conf
 def test_queued_work_without_a_worker_of_its_type_is_critical(cli: Cli, mill: Mill, play: Play) -> None:
     fetched(mill, play, 2)
     done = cli.call("health")
-    assert (done.code, done.lines[1]) == (2, "  CRITICAL: 2 jobs are queued for ocr, and no worker of that type is alive")
+    alone = "2 jobs are queued for ocr, and no worker of that type is alive"
+    assert (done.code, done.lines[1]) == (2, f"  CRITICAL: {alone}; `clerk worker ocr` starts one")
 
 
-@pytest.mark.parametrize(("name", "limits"), health.DEPTHS.items())
+LIMITS = {
+    "high": (50, 100),
+    "fetch": (25, 50),
+    "ocr": (250, 500),
+    "compilation": (50, 100),
+    "extraction": (50, 100),
+    "deploy": (25, 50),
+}
+
+
+@pytest.mark.parametrize(("name", "limits"), LIMITS.items())
 def test_a_long_queue_is_a_warning_and_then_critical(name: str, limits: tuple[int, int]) -> None:
     for count, code in ((limits[0] - 1, 0), (limits[0], 1), (limits[1] - 1, 1), (limits[1], 2)):
         depths = status.Depths({"ocr": count} if name == "high" else {}, {} if name == "high" else {name: count})
@@ -271,6 +296,28 @@ def test_what_waits_behind_high_work_for_long_is_a_warning(mill: Mill, play: Pla
     assert health.look(mill, clerk_config, now + timedelta(minutes=121)).checks["waiting_behind_high"] == ["ocr"]
 
 
+@pytest.mark.parametrize("pause", [False, True])
+def test_high_work_that_never_ends_is_a_warning_even_if_no_job_of_it_waits_for_long(
+    mill: Mill, play: Play, clerk_config: Config, pause: bool
+) -> None:
+    """A new site every ten minutes, before the one before it is read: none waits for longer, but what is not high does."""
+    clock = mill.ledger.clock
+    assert isinstance(clock, FrozenClock)
+    for number in range(8):
+        if pause and number == 5:
+            drain(mill, "idle", queues=["ocr"])
+            clock.advance(1)
+        name = f"new{number}.ca"
+        sites.create(mill, Description(name, name, "played"))
+        fetched(mill, play, 1, name, "high")
+        if number and not (pause and number == 5):
+            with pytest.raises(AssertionError, match="still work to do"):  # one of two
+                drain(mill, "idle", queues=["ocr"], most=0)
+        clock.advance(600)
+    warned = health.look(mill, clerk_config, clock.now).checks["high_for_an_hour"]
+    assert ("ocr" in warned, "compilation" in warned) == (not pause, True)  # of which nothing was begun at all
+
+
 def test_what_nobody_can_work_on_is_critical(cli: Cli, mill: Mill, clerk_config: Config) -> None:
     sites.update(mill, SITE)
     with mill.transaction() as connection:
@@ -282,6 +329,25 @@ def test_what_nobody_can_work_on_is_critical(cli: Cli, mill: Mill, clerk_config:
     assert done.code == 2
     assert f"  CRITICAL: nobody can work on {SITE}: the disk is full" in done.lines
     assert any("STORAGE_DIR" in line and "is not there" in line for line in done.lines)
+
+
+def test_a_storage_that_the_first_run_will_make_is_not_missed_before(cli: Cli, mill: Mill, clerk_config: Config) -> None:
+    clerk_config.storage.rmdir()
+    done = cli.call("health")
+    assert (done.code, done.out) == (0, "Status: healthy\n")
+    ended(mill, "completed", 1)
+    done = cli.call("health")
+    assert (done.code, done.lines[1]) == (2, f"  CRITICAL: STORAGE_DIR {clerk_config.storage} is not there")
+
+
+@pytest.mark.parametrize("clerk_url", ["sqlite"], indirect=True)
+def test_a_storage_that_nobody_can_make_is_critical_from_the_first_day(
+    cli: Cli, mill: Mill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("STORAGE_DIR", str(tmp_path / "file" / "sites"))
+    done = cli.call("health")
+    assert (done.code, done.lines[1]) == (2, f"  CRITICAL: STORAGE_DIR {tmp_path}/file/sites cannot be made")
 
 
 @pytest.mark.parametrize("clerk_url", ["sqlite"], indirect=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -93,6 +95,22 @@ def test_a_database_that_is_not_there_ends_with_3_and_the_command_that_makes_it(
         assert not (tmp_path / "none.db").exists()
 
 
+def test_below_the_folder_of_its_settings_nobody_is_led_into_a_second_database(cli: Cli) -> None:
+    below = cli.folder / "below"
+    below.mkdir()
+    (cli.folder / ".env").write_text("DATABASE_URL=sqlite:///town.db\n")
+    (cli.folder / ".env").chmod(0o600)
+    done = Cli(below, cli._capture).run("status", DATABASE_URL="")
+    assert done.code == 3
+    assert f"here, and .env is in {cli.folder}: run clerk there" in done.err
+
+
+def test_a_database_that_is_out_of_reach_ends_with_3_and_says_where_to_look(cli: Cli) -> None:
+    done = cli.run("status", DATABASE_URL="postgresql://u:hunter2@127.0.0.1:1/x")
+    assert (done.code, done.err.count("\n"), "hunter2" in done.err) == (3, 1, False)
+    assert done.err.endswith("; see DATABASE_URL and its server\n")
+
+
 def test_passwords_are_not_in_errors(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     url = "postgresql://clerk:hunter2secret@127.0.0.1:9/clerk?connect_timeout=2"
     for words in (["status"], ["db", "current"], ["db", "upgrade"], ["health"]):
@@ -168,6 +186,24 @@ def test_a_newcomer_has_a_searchable_site_without_workers(
     assert len(found(clerk_config.storage / "meetings.db", "zeppelin")) == 1
 
 
+def test_a_run_here_says_how_it_and_the_one_before_it_ended_and_how_to_see_why(
+    cli: Cli, mill: Mill, source: Path, clerk_config: Config
+) -> None:
+    (source / "minutes" / "City Council" / "2026-04-05.pdf").write_bytes(b"")
+    sites.update(mill, SITE, sites.Options(all_years=True))  # and nobody works on it
+    done = cli.run("run-local", SITE)
+    assert (done.code, done.err) == (0, "")
+    assert done.lines[-2:] == [
+        f"{SITE}: completed (3 of 4 documents read, 1 failed)",
+        f"{SITE}: unchanged (0 of 0 documents read)",
+    ]
+    done = cli.run("update", "-s", SITE, "--retry-failed", "--local")
+    assert done.lines[-2:] == [
+        f"{SITE}: unchanged (0 of 1 documents read, 1 failed)",
+        f"`clerk check-failed -s {SITE}` says why",
+    ]
+
+
 def test_burst_workers_do_the_same(cli: Cli, mill: Mill, clerk_config: Config) -> None:
     sites.update(mill, SITE)
     done = cli.run("worker", "all", "-n", "2", "--burst")
@@ -208,10 +244,32 @@ def test_a_run_that_fails_here_is_an_error(cli: Cli, mill: Mill, tmp_path: Path)
     assert cli.run("check-failed", "-s", "bad.ca").lines[0] == "Failed jobs in ocr: 1"
 
 
+def test_with_a_redis_that_is_away_a_worker_does_all_the_same_and_says_so_once(cli: Cli, mill: Mill) -> None:
+    sites.update(mill, SITE)
+    done = cli.run("worker", "all", "--burst", REDIS_URL="redis://127.0.0.1:9/0")
+    assert (done.code, sites.find(mill, SITE).outcome, counters(mill, "ocr")) == (0, "completed", (3, 0, 3)), done.err
+    assert [json.loads(line)["level"] for line in done.err.splitlines() if "Redis" in line] == ["WARNING"], done.err
+
+
 # ---- one stage
 
 
-def test_stages_are_run_one_at_a_time_and_go_on_only_if_asked(cli: Cli, mill: Mill, clerk_config: Config) -> None:
+def test_a_stage_that_fails_here_is_an_error(cli: Cli, mill: Mill, tmp_path: Path) -> None:
+    bad = tmp_path / "bad" / "minutes" / "Council" / "2026-01-05.pdf"
+    bad.parent.mkdir(parents=True)
+    bad.write_bytes(b"%PDF-1.4 and then nothing")
+    sites.create(mill, Description("bad.ca", "Bad", "folder", start_year=2026, extra={"path": str(tmp_path / "bad")}))
+    assert cli.run("run-stage", "fetch", "-s", "bad.ca").code == 0
+    bad.parent.parent.parent.rename(tmp_path / "gone")
+    for stage in ("fetch", "ocr"):
+        done = cli.run("run-stage", stage, "-s", "bad.ca")
+        said = f"Error: {stage} of bad.ca failed; `clerk check-failed --queue {stage} -s bad.ca` says why\n"
+        assert (done.code, done.out, done.err) == (1, "", said)
+
+
+def test_stages_are_run_one_at_a_time_and_go_on_only_if_asked(
+    cli: Cli, mill: Mill, source: Path, clerk_config: Config
+) -> None:
     folder = clerk_config.storage / SITE
     done = cli.run("run-stage", "fetch", "-s", SITE)
     assert done.code == 0, done.err
@@ -219,10 +277,14 @@ def test_stages_are_run_one_at_a_time_and_go_on_only_if_asked(cli: Cli, mill: Mi
     assert not list(folder.rglob("*.txt"))
     [one, *_] = sorted((folder / "pdfs").rglob("*.pdf"))
     done = cli.run("run-stage", "ocr", "-s", SITE, "--pdf-path", one)
-    assert (done.code, done.lines) == (0, ["minutes/CityCouncil/2026-01-05: 1 pages"]), done.err
+    assert (done.code, done.lines) == (0, ["minutes/CityCouncil/2026-01-05: 1 page"]), done.err
     assert len(list(folder.glob("processed/*/*.txt"))) == 1
     done = cli.run("run-stage", "ocr", "-s", SITE)
     assert (done.code, done.lines) == (0, [f"{SITE}: ocr done (2 of 2)"]), done.err
+    [known, *_] = sorted(source.rglob("*.pdf"))
+    shutil.copy(known, known.with_name("2026-12-01.pdf"))
+    assert cli.run("run-stage", "fetch", "-s", SITE).code == 0  # which asks its source, though ocr alone does not
+    assert len(list(folder.rglob("*.pdf"))) == 4
     assert not (folder / "meetings.db").exists()
     done = cli.run("run-stage", "ocr", "-s", SITE, "--proceed")
     assert done.code == 0, done.err

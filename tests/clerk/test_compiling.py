@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import sqlite3
+import threading
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -303,7 +305,7 @@ def test_all_sites_are_one_database_and_a_list(tmp_path: Path, caplog: pytest.Lo
         db.execute("INSERT INTO minutes VALUES ('0123', 'Old', '1999-01-01', 1, 'vintage', '')")
         db.commit()
     for _ in range(2):
-        path = compiling.build_full(tmp_path, sites)
+        path = compiling.build_full(tmp_path, lambda: sites)
     assert_sound(path)
     found = query(path, "SELECT subdomain, count(*) FROM minutes GROUP BY 1 ORDER BY 1")
     assert found == [("a.x", 2), ("b.x", 2), ("old", 1)]
@@ -318,12 +320,30 @@ def test_all_sites_are_one_database_and_a_list(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_the_list_of_sites_may_be_empty_and_holds_times(tmp_path: Path) -> None:
-    assert query(compiling.write_sites(tmp_path, []), "SELECT * FROM sites") == []
+    assert query(compiling.write_sites(tmp_path, list), "SELECT * FROM sites") == []
     rows = [{"subdomain": "a", "updated_at": datetime(2026, 1, 6, tzinfo=UTC), 'odd"; --': 1.5}]
-    assert query(compiling.write_sites(tmp_path, rows), "SELECT * FROM sites") == [("a", "2026-01-06T00:00:00+00:00", 1.5)]
+    path = compiling.write_sites(tmp_path, lambda: rows)
+    assert query(path, "SELECT * FROM sites") == [("a", "2026-01-06T00:00:00+00:00", 1.5)]
     with pytest.raises(ClerkError, match=r"sites\.db could not be built: UNIQUE"):
-        compiling.write_sites(tmp_path, [*rows, *rows])
+        compiling.write_sites(tmp_path, lambda: [*rows, *rows])
     assert len(query(tmp_path / "sites.db", "SELECT * FROM sites")) == 1
+
+
+def test_of_two_lists_of_sites_that_are_written_at_once_the_newer_one_stays(tmp_path: Path) -> None:
+    known = [{"subdomain": "a"}]
+    second = threading.Thread(target=compiling.write_sites, args=(tmp_path, lambda: list(known)))
+
+    def first() -> list[dict[str, str]]:
+        second.start()
+        with (tmp_path / ".sites.db.lock").open() as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        listed = list(known)
+        known.append({"subdomain": "b"})
+        return listed
+
+    compiling.write_sites(tmp_path, first)
+    second.join()
+    assert query(tmp_path / "sites.db", "SELECT subdomain FROM sites ORDER BY 1") == [("a",), ("b",)]
 
 
 def test_pages_of_several_meetings_come_in_order(files: SiteFiles) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections import UserDict
+from collections.abc import Callable, ItemsView, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from clerk.compiling import compile_site
 from clerk.deploying import FolderDeployer, RsyncDeployer, S3Deployer, deployer
 from clerk.errors import ClerkError, Critical, Transient, Usage
 from clerk.parts import Publication
-from clerk.storage import SiteFiles
+from clerk.storage import Document, SiteFiles
 from tests.clerk import targets
 from tests.clerk.site import AGENDA, COUNCIL, write_pages, write_pdf
 from tests.clerk.targets import Target
@@ -107,6 +108,48 @@ def test_a_process_that_slept_does_not_take_back_a_later_publication(target: Tar
     with pytest.raises(ClerkError, match="has a later publication of"):
         target.deployer.deploy(version(files, "v1"))
     assert target.read(SITE, "meetings.db") == b"v2"
+
+
+class _Slow(UserDict[str, Path]):
+    """Files of a publication; while they are brought, something else happens."""
+
+    def __init__(self, files: Mapping[str, Path], meanwhile: Callable[[], object]) -> None:
+        super().__init__(files)
+        self._meanwhile: list[Callable[[], object]] = [meanwhile]
+
+    def items(self) -> ItemsView[str, Path]:
+        while self._meanwhile:
+            self._meanwhile.pop()()
+        return super().items()
+
+
+@pytest.mark.parametrize("target", [*targets.RSYNCS, "s3"], indirect=True)  # in a folder, one at a time is at work
+def test_a_later_publication_that_came_meanwhile_is_not_taken_back(target: Target, files: SiteFiles) -> None:
+    later = version(files, "v2")
+    slow = _Slow(version(files, "v1").files, lambda: target.deployer.deploy(later))
+    with pytest.raises(ClerkError, match="has a later publication of"):
+        target.deployer.deploy(Publication(SITE, "v1", slow))
+    assert target.read(SITE, "meetings.db") == b"v2"
+
+
+def test_what_has_arrived_of_a_publication_that_was_broken_off_does_not_travel_again(
+    tmp_path: Path, files: SiteFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often: a first publication may take longer than a job may."""
+    for day in range(1, 6):  # and two that are there already
+        write_pdf(files, Document("minutes", "CityCouncil", f"2026-02-0{day}"))
+    with targets.other_machine(tmp_path, "rsync-stand-in") as there:
+        versions = tmp_path / "their home; touch x" / "published" / ".versions" / SITE
+        monkeypatch.setenv("RSYNC_BREAKS_AFTER", "3")
+        for number in (1, 2):
+            with pytest.raises(Transient, match="rsync failed with 12"):
+                there.deployer.deploy(version(files, f"v{number}"))
+        arrived = {path.stat().st_ino for path in versions.rglob("*.pdf") if not path.name.startswith(".")}
+        assert len(arrived) == 6
+        there.deployer.deploy(version(files, "v3"))
+        seen = {path.stat().st_ino for path in versions.rglob("*.pdf")}
+        assert (arrived < seen, len(seen)) == (True, 7)
+        assert [name.partition(".")[0] for name in there.versions(SITE)] == ["v3"]
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", ".", "a//b", "a\nb"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import orjson
@@ -57,6 +57,35 @@ def test_every_page_gets_a_cache_with_the_names_of_the_roll_call(files: SiteFile
     assert third["entities"]["persons"] == [{"text": "Bob Park", "confidence": 0.85}]
     assert (third["extractor"], third["version"]) == ("rules", RulesExtractor().version)
     assert sorted(path.name for path in files.text(DOCUMENT).iterdir())[:2] == ["1.txt", "1.txt.extracted.json"]
+
+
+class Dying(RulesExtractor):
+    """Gives page by page, and dies at the last."""
+
+    def extract(self, pages: Sequence[str]) -> Iterator[Extracted]:  # type: ignore[override]
+        yield from super().extract(pages)[:-1]
+        raise RuntimeError("no more")
+
+
+def test_each_page_is_told_of_and_kept_as_it_is_done(files: SiteFiles) -> None:
+    steps: list[tuple[int, list[bool]]] = []
+    with pytest.raises(RuntimeError, match="no more"):
+        extract_document(
+            files, DOCUMENT, Dying(), lambda done, of: steps.append((done, [path.exists() for path in caches(files)]))
+        )
+    assert steps == [(1, [True, False, False]), (2, [True, True, False])]
+    counts = extract_document(files, DOCUMENT, RulesExtractor())
+    assert counts == Counts(pages=3, extracted=1, votes=1)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_an_extractor_that_gives_another_number_of_pages_is_refused(files: SiteFiles, count: int) -> None:
+    class Wrong(RulesExtractor):
+        def extract(self, pages: Sequence[str]) -> list[Extracted]:
+            return super().extract(["Adjourned."] * count)
+
+    with pytest.raises(ValueError, match="zip"):
+        extract_document(files, DOCUMENT, Wrong())
 
 
 def test_what_is_cached_is_not_done_again(files: SiteFiles) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from clerk import names, parts
 from clerk.config import Config
-from clerk.errors import Transient, Unreadable, Usage
+from clerk.errors import Incomplete, Transient, Unreadable, Usage
 from clerk.fetchers import legistar, pages, registry, words
 from clerk.fetchers.http import Client
 from clerk.fetchers.turns import Turns
@@ -336,17 +336,20 @@ def test_an_index_that_leads_everywhere_is_not_followed_everywhere(
     assert "leads to 51 pages; the first 20 were read" in caplog.text
 
 
-def test_an_index_that_cannot_be_read_fails_and_a_page_below_that_is_busy_too(web: Web, client: Client) -> None:
+def test_an_index_that_cannot_be_read_fails_and_with_a_busy_page_below_it_is_incomplete(web: Web, client: Client) -> None:
     index = source(client, "http_index", url=web.url("/"), depth=1)
     with pytest.raises(Unreadable, match="answers 404"):
         found(index)
     web.routes["/"] = answer(PDF)
     with pytest.raises(Unreadable, match="is application/pdf, not an index"):
         found(index)
-    web.routes["/"] = html('<a href="/busy">x</a>')
+    web.routes["/"] = html('<a href="/busy">x</a><a href="/well">y</a>')
     web.routes["/busy"] = answer(b"", 503)
-    with pytest.raises(Transient, match="answers 503"):
-        found(index)
+    web.routes["/well"] = html('<a href="2026-01-01.pdf">m</a>')
+    listed = iter(index.find(ALL))
+    assert next(listed).date == "2026-01-01"
+    with pytest.raises(Incomplete, match=r"1 of 3 pages of the index could not be read: .*/busy answers 503"):
+        next(listed)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from clerk import services
 from clerk.config import Config
@@ -30,6 +31,9 @@ case $1 in
         test ! -e "$STAND_IN/loaded-$name" && touch "$STAND_IN/loaded-$name" ;;
 esac
 """
+_KUBECTL = """
+test "$1" != get -o -e "$STAND_IN/scaled"
+"""
 
 
 class Machine:
@@ -43,7 +47,7 @@ class Machine:
         for folder in (self.env_file.parent, self.state, self.bin):
             folder.mkdir()
         self.env_file.write_text("")
-        for name, more in {"systemctl": "", "docker": "", "kubectl": "", "launchctl": _LAUNCHCTL}.items():
+        for name, more in {"systemctl": "", "docker": "", "kubectl": _KUBECTL, "launchctl": _LAUNCHCTL}.items():
             (self.bin / name).write_text(_RECORDS + more)
             (self.bin / name).chmod(0o755)
 
@@ -259,15 +263,37 @@ def test_a_file_that_somebody_else_wrote_is_not_overwritten(machine: Machine, ta
     assert [p.name for p in path.parent.iterdir() if p.name != ".env"] == [path.name]
 
 
-def test_containers_are_restarted_by_their_own_programs(machine: Machine) -> None:
-    for target in ("compose", "kubernetes"):
-        machine.install(target, ocr=1)
-        services.reload(target, machine.env_file)
+def test_containers_are_made_anew_of_what_is_installed_now_and_servers_are_left_alone(machine: Machine) -> None:
+    machine.install("compose", ocr=1)
+    services.reload("compose", machine.env_file)
+    [said] = machine.calls()
     compose = machine.env_file.parent / "compose.yaml"
+    options = "up -d --no-deps --force-recreate --timeout 45"
+    named = said.removeprefix(f"docker compose --env-file {machine.env_file} --file {compose} {options} ").split()
+    made = yaml.safe_load(compose.read_text())["services"]
+    assert named == [name for name in made if name not in ("upgrade", "postgres", "redis")]
+    assert "postgres" in made
+
+
+@pytest.mark.parametrize("manifests", ["base", "keda"])
+def test_pods_are_made_anew_of_the_manifests_of_now(machine: Machine, manifests: str) -> None:
+    """With those for KEDA only where its scalers are in the cluster."""
+    if manifests == "keda":
+        (machine.state / "scaled").touch()
+    machine.install("kubernetes", ocr=1)
+    services.reload("kubernetes", machine.env_file)
+    folder = machine.env_file.parent / "kubernetes"
     assert machine.calls() == [
-        f"docker compose --file {compose} restart --timeout 45",
+        f"kubectl get --filename {folder}/keda/scalers.yaml",
+        f"kubectl apply -k {folder}/{manifests}",
         "kubectl rollout restart deployment --selector app.kubernetes.io/name=clerk",
     ]
+
+
+def test_without_any_worker_there_are_no_scalers_to_look_for(machine: Machine) -> None:
+    machine.install("kubernetes")
+    services.reload("kubernetes", machine.env_file)
+    assert machine.calls()[0] == f"kubectl apply -k {machine.env_file.parent}/kubernetes/base"
 
 
 def test_a_type_with_no_workers_any_more_is_gone_from_the_manifests(machine: Machine) -> None:

@@ -116,3 +116,42 @@ def test_an_item_that_is_killed_at_its_time_limit_has_its_milestone_and_is_repor
     assert "stopped at its time limit of 0.05 s" in failed[0]["error"]
     tries = [entry for entry in found if entry.get("outcome") == "timeout"]
     assert [(entry["subdomain"], entry["run_id"], entry["stage"]) for entry in tries] == [(SITE, killed[0].run, "ocr")] * 6
+
+
+# ---- runs in the process of a command
+
+
+@pytest.mark.parametrize("words", [["run-local", SITE], ["update", "-s", SITE, "--local"]])
+def test_a_run_in_this_process_leaves_what_a_worker_would(
+    cli: Cli, mill: Mill, clerk_config: Config, words: list[str]
+) -> None:
+    with stand_in() as loki, stand_in() as server:
+        server.status = 200
+        done = cli.run(*words, LOKI_URL=loki.url, SENTRY_DSN=dsn(server))
+        assert (done.code, done.err) == (0, "")
+        arrived = {(entry["timestamp"], entry["message"]) for entry in sent(loki)}
+        assert groups(server) == {("pdf-failed-to-read",): 1}
+    found = entries(clerk_config.log_dir / "worker-local-1.log")
+    told = Counter(entry["message"] for entry in milestones(found))
+    assert (told["ocr_started"], told["ocr_completed"], told["ocr_failed"], told["deploy_completed"]) == (3, 2, 1, 1)
+    assert {(entry["subdomain"], entry["worker"]) for entry in milestones(found)} == {(SITE, "local-1")}
+    assert {(entry["timestamp"], entry["message"]) for entry in milestones(found)} <= arrived
+
+
+def test_a_new_site_that_is_run_at_once_and_one_stage_alone_leave_lines_too(
+    cli: Cli, mill: Mill, clerk_config: Config, tmp_path: Path
+) -> None:
+    extra = f'{{"path": "{tmp_path}/source"}}'
+    words = ["--name", "Elm", "--scraper", "folder", "--extra", extra, "--start-year", "2026", "--local"]
+    assert cli.run("new", "elm.ca", *words).code == 0
+    assert cli.run("run-stage", "fetch", "-s", SITE).code == 0
+    [paper, *_, broken] = sorted((clerk_config.storage / SITE / "pdfs").rglob("*.pdf"))
+    assert cli.run("run-stage", "ocr", "-s", SITE, "--pdf-path", paper).code == 0
+    with stand_in() as server:
+        server.status = 200
+        assert cli.run("run-stage", "ocr", "-s", SITE, "--pdf-path", broken, SENTRY_DSN=dsn(server)).code == 1
+        assert groups(server) == {("pdf-failed-to-read",): 1}
+    found = entries(clerk_config.log_dir / "worker-local-1.log")
+    told = Counter((entry["subdomain"], entry["message"]) for entry in found)
+    assert told["elm.ca", "deploy_completed"] == told[SITE, "fetch_completed"] == told[SITE, "ocr_completed"] == 1
+    assert told[SITE, "ocr_failed"] == 1

@@ -9,6 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import update as set_row
 
 from clerk import metrics, reconciling, sites
+from clerk.app import open_mill
+from clerk.config import load
 from clerk.db import tables
 from clerk.names import STAGES
 from clerk.sites import Description
@@ -16,7 +18,7 @@ from gristmill import Mill
 from gristmill.metrics import exposition
 from gristmill.testing import drain
 from tests.clerk.playing import Play, minutes
-from tests.clerk.test_cli_mending import broken
+from tests.clerk.test_cli_mending import broken, lose_a_worker
 from tests.clerk.test_cli_status import cli, fetched, mill, play  # noqa: F401 - fixtures
 from tests.clerk.test_pipeline import SITE
 from tests.servers import ROOT
@@ -56,6 +58,10 @@ def test_stuck_sites_and_recoveries_are_counted(mill: Mill, play: Play) -> None:
         connection.execute(set_row(tables.site).values(updated_at=old))
     found = read(mill)
     assert (found["pipeline_stuck_sites_count"], found["reconciliation_recoveries_total"]) == ({"": 1}, {"": 1})
+    lose_a_worker(mill)
+    with open_mill(load()) as later:  # with a clock that goes
+        assert reconciling.reconcile(later, subdomain=SITE)
+    assert read(mill)["reconciliation_recoveries_total"] == {"": 2}
 
 
 def test_high_work_that_is_queued_for_long_is_warned_of_and_what_waits_behind_it(mill: Mill, play: Play) -> None:  # noqa: F811

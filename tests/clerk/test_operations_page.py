@@ -9,6 +9,7 @@ import pytest
 from clerk import sentry
 from clerk.config import VARIABLES, Config
 from clerk.names import STAGES
+from clerk.reading.pdf import MOST_PIXELS
 from clerk.services import TARGETS, cron_lines, sizing
 from tests.docs.pages import blocks
 from tests.servers import ROOT
@@ -28,6 +29,10 @@ def test_the_table_of_limits_is_what_services_get() -> None:
     assert row("and here") == [str(needs[stage].most) for stage in STAGES]
     processors = {**{stage: f"{needs[stage].cpu:g}" for stage in STAGES}, "extraction": "`SPACY_N_PROCESS`"}
     assert row("processors each") == list(processors.values())
+
+
+def test_the_room_for_images_is_that_of_the_largest() -> None:
+    assert f"{MOST_PIXELS // 10**6} MB for each document" in TEXT  # one byte for each
 
 
 def test_the_lines_for_cron_are_the_ticks() -> None:

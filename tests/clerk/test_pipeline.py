@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
+import sqlite3
+from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import func, select, text
 
-from clerk import sites
+from clerk import health, reconciling, sites, status
 from clerk.app import open_mill
+from clerk.compiling import write_sites
 from clerk.config import Config
 from clerk.db import tables
+from clerk.names import STAGES
+from clerk.pipeline import wiring
 from clerk.pipeline.book import Book
 from clerk.sites import Description, Options
+from clerk.storage import Document, SiteFiles
 from gristmill import Mill
 from gristmill.testing import FrozenClock, drain
 from tests.clerk import played_reading
 from tests.clerk.playing import Play, minutes
+from tests.worker.helpers import lines
 
 pytestmark = pytest.mark.alike
 SITE = "oakfield.ca"
+A_MOMENT = timedelta(seconds=1)  # SQLite has only milliseconds of a time
 
 
 @pytest.fixture
@@ -76,6 +87,262 @@ def test_a_run_goes_through_all_stages(mill: Mill, play: Play, tmp_path: Path) -
     assert site.last_extracted is not None
     assert site.last_updated == site.updated_at
     assert (tmp_path / "play" / "post_deploy").read_text() == f"{SITE}\n"
+
+
+def listed(config: Config, subdomain: str = SITE) -> dict[str, Any]:
+    """As `sites.db` has it."""
+    with closing(sqlite3.connect(config.storage / "sites.db")) as db:
+        db.row_factory = sqlite3.Row
+        return dict(db.execute("SELECT * FROM sites WHERE subdomain = ?", [subdomain]).fetchone())
+
+
+def test_the_list_of_sites_knows_of_the_run_that_writes_it(mill: Mill, play: Play, clerk_config: Config) -> None:
+    play.site(SITE, minutes(3, pages=2))
+    before = datetime.now(UTC)
+    site = run(mill)
+    found = listed(clerk_config)
+    assert found["pages"] == site.pages == 6
+    assert before - A_MOMENT < datetime.fromisoformat(found["last_deployed"]) <= datetime.now(UTC)
+    assert found["last_updated"] == found["last_deployed"]
+
+
+def test_the_list_of_sites_knows_of_others_whose_run_has_not_ended_yet(
+    mill: Mill, play: Play, clerk_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are published, and this one's list is written before their jobs end."""
+    sites.create(mill, Description("elm.ca", "Elm", "played"))
+    for name in (SITE, "elm.ca"):
+        play.site(name, minutes(1))
+    place = "clerk.pipeline.publishing.write_sites"
+
+    def write_late(storage: Path, rows: Any) -> Path:
+        monkeypatch.setattr(place, write_sites)
+        sites.update(mill, "elm.ca")
+        drain(mill)
+        assert listed(clerk_config)["last_deployed"] is not None
+        return write_sites(storage, rows)
+
+    monkeypatch.setattr(place, write_late)
+    run(mill)
+    assert all(listed(clerk_config, name)["last_deployed"] for name in (SITE, "elm.ca"))
+
+
+def test_what_runs_after_a_deploy_sees_the_site_as_operators_do(mill: Mill, play: Play) -> None:
+    play.site(SITE, minutes(3, pages=2))
+    run(mill)
+    found, after = json.loads((play.folder / "post_deploy.json").read_text()), row(mill)
+    assert found.keys() == after.keys()
+    assert (found["status"], found["extraction_status"], found["current_stage"]) == ("needs_deploy", "completed", "deploy")
+    assert [found[f"ocr_{count}"] for count in ("total", "completed", "failed")] == [3, 3, 0]
+    assert (found["pages"], found["extra"], found["coordinator_enqueued"]) == (6, {}, False)
+    assert datetime.fromisoformat(found["last_deployed"]) > datetime.fromisoformat(found["started_at"]) - A_MOMENT
+
+
+# ---- what operators see of it
+
+
+JOB_TYPES = ["fetch-site", "ocr-page", "db-compilation", "extract-site", "deploy-site"]
+STATUSES = ["fetching", "needs_ocr", "needs_compilation", "needs_extraction", "needs_deploy", "deployed"]
+
+
+def test_each_stage_has_its_status_its_job_type_and_its_progress(mill: Mill, play: Play) -> None:
+    play.site(SITE, minutes(3, pages=2))
+    assert (row(mill)["status"], row(mill)["current_stage"]) == ("new", None)
+    sites.update(mill, SITE)
+    for number, stage in enumerate(STAGES):
+        assert (row(mill)["status"], row(mill)["current_stage"]) == (STATUSES[number], stage)
+        with mill.transaction() as connection:
+            [shown] = connection.execute(text("SELECT * FROM site_progress")).mappings()
+            tracked = connection.execute(text("SELECT stage, job_type, site_id, subdomain FROM job_tracking")).all()
+        total = {"ocr": 3, "extraction": 0}.get(stage, 1)  # of pages nobody knows before somebody has counted them
+        assert (shown["site_id"], shown["subdomain"], shown["current_stage"]) == (SITE, SITE, stage)
+        assert (shown["stage_total"], shown["stage_completed"]) == (total, 0)
+        known = dict(zip(STAGES, JOB_TYPES, strict=True))
+        assert {(name, known[name], SITE, SITE) for name in STAGES[: number + 1]} <= {tuple(one) for one in tracked}
+        drain(mill, queues=[stage])
+        if stage == "ocr":
+            with pytest.raises(AssertionError, match="still work to do"):
+                drain(mill, queues=["compilation"], most=0)  # the hand-over, which waits there before it
+    assert (row(mill)["status"], row(mill)["current_stage"]) == (STATUSES[-1], "completed")
+
+
+def test_nothing_that_is_only_looked_at_moves_the_time_of_the_last_change(
+    mill: Mill, play: Play, clerk_config: Config, clock: FrozenClock
+) -> None:
+    play.site(SITE, minutes(2))
+    sites.update(mill, SITE)
+    drain(mill, queues=["fetch"])
+    before = sites.find(mill, SITE)
+    clock.advance(60)
+    health.look(mill, clerk_config)
+    status.of_site(mill, SITE)
+    status.overview(mill)
+    assert reconciling.reconcile(mill, threshold_hours=2) == []
+    assert sites.find(mill, SITE) == before
+
+
+def test_a_long_error_is_cut_and_gone_with_the_next_run(mill: Mill, play: Play) -> None:
+    play.site(SITE, {**minutes(1), **minutes(1, first=3, read="Unreadable", why="x" * 2000)})
+    said = run(mill).last_error_message or ""
+    assert (len(said), said.endswith("xxx")) == (500, True)
+    play.site(SITE, {**minutes(1), **minutes(1, first=3, get="Unreadable", why="y" * 2000)})
+    said = run(mill).last_error_message or ""
+    assert (len(said), said.endswith("yyy")) == (500, True)
+    play.site(SITE, minutes(1))
+    site = run(mill)
+    assert (site.last_error_stage, site.last_error_message, site.last_error_at) == (None, None, None)
+
+
+BREAKS = """
+from clerk.plugins import hookimpl
+
+class Breaks:
+    label, version = "breaks", "1"
+
+    def extract(self, pages):
+        raise ValueError("no model")
+
+@hookimpl
+def extractor(label):
+    return Breaks() if label == "breaks" else None
+"""
+
+
+def test_a_site_whose_extraction_failed_is_in_deploy_and_is_published_all_the_same(mill: Mill, play: Play) -> None:
+    (play.folder / "plugins" / "breaks.py").write_text(BREAKS)
+    wiring._loaded.cache_clear()
+    sites.create(mill, Description("elm.ca", "Elm", "played", extra={"extractor": "breaks"}))
+    play.site("elm.ca", minutes(2))
+    sites.update(mill, "elm.ca")
+    drain(mill, queues=["fetch", "ocr", "compilation", "extraction"])
+    assert (counters(mill, "extraction", "elm.ca"), row(mill, "elm.ca")["extraction_status"]) == ((0, 1, 1), "failed")
+    assert (row(mill, "elm.ca")["current_stage"], row(mill, "elm.ca")["status"]) == ("deploy", "needs_deploy")
+    drain(mill)
+    site = sites.find(mill, "elm.ca")
+    assert (site.current_stage, site.outcome, site.last_error_stage) == ("completed", "completed", "extraction")
+    assert site.last_deployed is not None
+
+
+def test_a_failed_compilation_fails_the_run_in_its_stage(mill: Mill, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: object) -> None:
+        raise ValueError("no such index")
+
+    monkeypatch.setattr("clerk.pipeline.publishing.compile_site", breaks)
+    play.site(SITE, minutes(2))
+    site = run(mill)
+    assert (site.current_stage, site.outcome, site.last_error_stage) == ("compilation", "failed", "compilation")
+    assert (counters(mill, "compilation"), counters(mill, "deploy")[0], site.last_deployed) == ((0, 1, 1), 0, None)
+
+
+@pytest.mark.parametrize("queue", STAGES[1:])
+def test_where_the_storage_is_not_mounted_nothing_fails_and_nothing_empty_is_published(
+    mill: Mill, play: Play, clerk_config: Config, queue: str
+) -> None:
+    """Of several machines, one may have lost it."""
+    play.site(SITE, minutes(3))
+    sites.update(mill, SITE)
+    for stage in STAGES[: STAGES.index(queue)]:
+        drain(mill, queues=[stage])
+    if queue == "compilation":
+        with pytest.raises(AssertionError, match="still work to do"):
+            drain(mill, queues=[queue], most=0)  # the hand-over, which waits there before it
+    here, away = clerk_config.storage, clerk_config.storage.with_name("away")
+    here.rename(away)
+    here.mkdir()
+    with pytest.raises(AssertionError, match="still work to do"):
+        drain(mill, most=4)
+    assert (list(here.iterdir()), Path(clerk_config.deploy_target).exists()) == ([], False)
+    assert health.look(mill, clerk_config).exit_code == 2
+    assert "the storage is not there" in str(sites.find(mill, SITE).last_error_message)
+    here.rmdir()
+    away.rename(here)
+    drain(mill)
+    site = sites.find(mill, SITE)
+    assert (site.outcome, site.pages, counters(mill, "ocr")) == ("completed", 3, (3, 0, 3))
+
+
+# ---- hooks and choices
+
+
+HOOKED = """
+from clerk.plugins import hookimpl
+from tests.apps.barriers import mark
+from clerk.config import load
+
+def told(word):
+    folder = load().storage
+    made = (folder / "oakfield.ca" / "meetings.db").exists()
+    mark(folder / "told", f"{word} {made}")
+
+@hookimpl
+def pre_compilation(subdomain): told(f"pre_compilation {subdomain}")
+
+@hookimpl
+def post_compilation(subdomain): told(f"post_compilation {subdomain}")
+
+@hookimpl
+def deploy_municipality(subdomain): told(f"deploy_municipality {subdomain}")
+"""
+
+
+def test_a_run_calls_hooks_around_the_compilation_and_one_that_deploys_takes_the_place_of_our_deployer(
+    mill: Mill, play: Play, clerk_config: Config
+) -> None:
+    (play.folder / "plugins" / "hooked.py").write_text(HOOKED)
+    play.site(SITE, minutes(1))
+    assert run(mill).outcome == "completed"
+    told = [("pre_compilation", False), ("post_compilation", True), ("deploy_municipality", True)]
+    assert lines(clerk_config.storage / "told") == [f"{word} {SITE} {made}" for word, made in told]
+    assert not Path(clerk_config.deploy_target).exists()
+    assert (play.folder / "post_deploy").read_text() == f"{SITE}\n"
+
+
+def test_a_run_whose_post_deploy_fails_is_not_completed_and_the_next_one_calls_it_again(mill: Mill, play: Play) -> None:
+    broken = play.folder / "plugins" / "broken.py"
+    broken.write_text("from clerk.plugins import hookimpl\n@hookimpl\ndef post_deploy(site):\n    raise ValueError('no')\n")
+    play.site(SITE, minutes(1))
+    site = run(mill)
+    assert (site.outcome, site.current_stage, site.last_error_stage) == ("failed", "deploy", "deploy")
+    assert "broken.py" in str(site.last_error_message)
+    broken.write_text("")
+    wiring._loaded.cache_clear()
+    assert (run(mill).outcome, counters(mill, "deploy")) == ("completed", (1, 0, 1))
+
+
+def test_who_reads_is_as_the_option_says_then_as_the_site_does_then_as_usual(
+    mill: Mill, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEFAULT_OCR_BACKEND", "usual")
+    sites.create(mill, Description("elm.ca", "Elm", "played", extra={"ocr_backend": "sites"}))
+    chosen = []
+    for name, option in ((SITE, None), ("elm.ca", None), ("elm.ca", "option")):
+        play.site(name, minutes(1, version=option))
+        sites.update(mill, name, Options(ocr_backend=option))
+        drain(mill)
+        [job] = mill.jobs(stage="ocr", subject=name, run=sites.find(mill, name).run_id)
+        chosen.append((job.args or {})["backend"])
+    assert chosen == ["usual", "sites", "option"]
+
+
+def test_all_years_are_those_from_the_start_year_on(mill: Mill, play: Play) -> None:
+    sites.create(mill, Description("elm.ca", "Elm", "played", start_year=2019))
+    play.site("elm.ca", minutes(1))
+    for all_years in (False, False, True):
+        sites.update(mill, "elm.ca", Options(all_years=all_years))
+        drain(mill)
+    assert lines(play.folder / "since") == ["2019", str(datetime.now(UTC).year), "2019"]
+
+
+def test_agendas_are_fetched_where_minutes_are_missing_or_all_of_them_if_wanted(mill: Mill, play: Play) -> None:
+    [day, other] = [key.rpartition("/")[2] for key in minutes(2)]
+    agendas = {f"agendas/Council/{date}": dict[str, Any]() for date in (day, other)}
+    play.site(SITE, {**minutes(1), **agendas})
+    run(mill)
+    asked = [f"minutes/Council/{day}", f"agendas/Council/{other}"]
+    assert sorted(lines(play.folder / "asked")) == sorted(asked)
+    run(mill, Options(all_agendas=True))
+    assert f"agendas/Council/{day}" in lines(play.folder / "asked")
+    assert counters(mill, "ocr") == (1, 0, 1)
 
 
 # ---- the table of situations
@@ -138,14 +405,29 @@ def test_what_was_published_and_is_gone_is_published_again(mill: Mill, play: Pla
     assert run(mill).outcome == "unchanged"
 
 
-def test_what_was_never_published_here_is_not_missed(
-    mill: Mill, play: Play, clerk_config: Config, monkeypatch: pytest.MonkeyPatch
+def test_what_was_compiled_in_development_is_published_by_the_first_run_after_it(
+    mill: Mill, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CIVIC_DEV_MODE", "1")
     play.site(SITE, minutes(2))
     run(mill)
     assert run(mill).outcome == "unchanged"
     monkeypatch.delenv("CIVIC_DEV_MODE")
+    assert (run(mill).outcome, counters(mill, "deploy")) == ("completed", (1, 0, 1))
+    assert run(mill).outcome == "unchanged"
+
+
+def test_a_target_that_has_changed_gets_what_has_not(
+    mill: Mill, play: Play, clerk_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play.site(SITE, minutes(2))
+    run(mill)
+    other = Path(clerk_config.deploy_target).with_name("other")
+    shutil.copytree(clerk_config.deploy_target, other, symlinks=True)  # something is there, as in a place that nobody asks
+    monkeypatch.setenv("DEPLOY_TARGET", str(other))
+    assert (run(mill).outcome, counters(mill, "deploy")) == ("completed", (1, 0, 1))
+    assert run(mill).outcome == "unchanged"
+    (clerk_config.storage / SITE / ".published").unlink()  # as an older clerk left it
     assert run(mill).outcome == "unchanged"
 
 
@@ -187,6 +469,56 @@ def test_an_index_out_of_reach_fails_the_run_after_its_retries(mill: Mill, play:
     assert 12 <= (clock.now - began).total_seconds() <= 15
 
 
+def test_a_fetch_that_takes_longer_than_it_may_goes_on_from_where_it_was(
+    mill: Mill, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from clerk.pipeline import fetching
+
+    play.site(SITE, {**minutes(60), **minutes(1, first=60, get="Unreadable")})
+    monkeypatch.setattr(fetching, "_ENOUGH", 0.0)  # each batch is as much as one attempt has time for
+    monkeypatch.setattr(fetching, "_LONG", 0.0)
+    site = run(mill)
+    assert (site.outcome, counters(mill, "ocr"), counters(mill, "fetch")) == ("completed", (60, 0, 60), (1, 0, 1))
+    fetched = mill.job(_job(mill, "fetch"))
+    assert (fetched.attempt > 2, fetched.result["listed"]) == (True, 61)
+    asked = Counter((play.folder / "asked").read_text().split())
+    assert (len(asked), min(asked.values())) == (61, 1)  # again only what was on its way when an attempt ended
+    (play.folder / "asked").unlink()
+    site = run(mill)
+    assert (site.outcome, mill.job(_job(mill, "fetch")).attempt > 1) == ("unchanged", True)  # 40 at most in a batch
+    asked = Counter((play.folder / "asked").read_text().split())
+    assert (len(asked), min(asked.values())) == (61, 1)
+
+
+def test_a_fetch_whose_files_vanish_does_not_go_on_for_ever(mill: Mill, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    from clerk.pipeline import fetching
+
+    play.site(SITE, minutes(3))
+    monkeypatch.setattr(fetching, "_ENOUGH", 0.0)
+    monkeypatch.setattr(Book, "known", lambda book, document: None)
+    assert (run(mill).outcome, mill.job(_job(mill, "fetch")).attempt <= 4) == ("completed", True)
+
+
+def test_a_page_of_the_index_that_never_comes_holds_nothing_up_for_long(mill: Mill, play: Play) -> None:
+    play.site(SITE, minutes(2), broken_off="Incomplete")
+    site = run(mill)
+    assert (site.outcome, counters(mill, "ocr"), site.last_error_stage) == ("completed", (2, 0, 2), "fetch")
+    assert site.last_error_message == "a page of the index is out of reach"
+    assert len(mill.attempts(_job(mill, "fetch"))) == 2  # it was tried again twice, and then the rest had to do
+
+
+def test_a_lost_page_of_the_index_and_lost_documents_are_both_said(mill: Mill, play: Play) -> None:
+    play.site(SITE, {**minutes(2), **minutes(1, first=5, get="Unreadable")}, broken_off="Incomplete")
+    said = run(mill).last_error_message or ""
+    assert said.startswith("a page of the index is out of reach; 1 of 3 documents could not be downloaded: ")
+
+
+def test_a_source_that_breaks_off_for_another_reason_fails_the_fetch(mill: Mill, play: Play) -> None:
+    play.site(SITE, minutes(2), broken_off="Transient")
+    site = run(mill)
+    assert (site.outcome, site.last_error_stage, counters(mill, "fetch")) == ("failed", "fetch", (0, 1, 1))
+
+
 def test_if_no_listed_document_can_be_had_fetch_fails(mill: Mill, play: Play) -> None:
     play.site(SITE, minutes(2, get="Unreadable"))
     site = run(mill)
@@ -225,6 +557,40 @@ def test_a_document_that_failed_is_read_again_only_if_it_or_its_reader_has_chang
     play.site(SITE, {**minutes(2), **minutes(1, first=5, version=2)})
     assert run(mill, Options(ocr_backend="vision")).outcome == "completed"
     assert counters(mill, "ocr") == (1, 0, 1)
+
+
+def known_from_before(mill: Mill, storage: Path, documents: dict[str, dict[str, Any]]) -> None:
+    """What an earlier run leaves of them. That run itself would take much longer than what comes after it."""
+    files, rows = SiteFiles(storage, SITE), []
+    for key, what in documents.items():
+        document, content = Document.of_key(key), json.dumps({"key": key, **what}).encode()
+        sha256 = hashlib.sha256(content).hexdigest()
+        texts = {files.pdf(document): content, files.marker(document): sha256.encode()}
+        for path, data in {**texts, files.text(document) / "1.txt": f"page 1 of {key}".encode()}.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        about = {"kind": document.kind, "meeting": document.meeting, "date": document.date, "url": f"played://{SITE}/{key}"}
+        rows.append({"subdomain": SITE, "key": key, **about, "sha256": sha256, "state": "read", "backend": "tesseract"})
+    with mill.transaction() as connection:
+        connection.execute(tables.document.insert(), rows)
+
+
+@pytest.mark.parametrize("clerk_url", ["sqlite"], indirect=True)
+def test_one_new_document_among_a_thousand_costs_one_reading_and_one_compilation(
+    mill: Mill, play: Play, clerk_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENABLE_EXTRACTION", "0")  # whose caches are tested elsewhere
+    bodies = ("Council", "Planning", "Parks", "Library")
+    known = {key.replace("Council", body): what for body in bodies for key, what in minutes(250).items()}
+    [new] = minutes(1, first=300)
+    known_from_before(mill, clerk_config.storage, known)
+    play.site(SITE, {**known, new: {}})
+    site = run(mill)
+    assert (site.outcome, site.pages, counters(mill, "ocr")) == ("completed", 1001, (1, 0, 1))
+    assert lines(play.folder / "read") == [f"{SITE} {new}"]
+    assert sorted(lines(play.folder / "asked_if_changed")) == sorted(known)
+    assert sorted(lines(play.folder / "asked")) == sorted([*known, new])
+    assert Counter(job.stage for job in mill.jobs(run=site.run_id, limit=100)) == dict.fromkeys([*STAGES, "gate"], 1)
 
 
 def test_the_same_content_under_a_new_etag_is_asked_for_by_that_from_then_on(mill: Mill, play: Play) -> None:

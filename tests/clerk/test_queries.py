@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import text
@@ -94,6 +95,35 @@ def test_case_20_counters_are_integers_and_flags_are_real_booleans(mill: Mill, i
         updated_at coordinator_enqueued last_error_stage last_error_message last_error_at status extraction_status
         last_updated last_deployed last_extracted"""
     assert set(described.split()) <= columns
+
+
+def test_times_are_moments_with_their_offset_in_every_view(mill: Mill, is_sqlite: bool) -> None:
+    fill(mill, 10, documents=2)
+    columns = {
+        "sites": ["started_at", "updated_at", "last_updated"],
+        "site_progress": ["started_at", "updated_at"],
+        "job_tracking": ["created_at"],
+        "clerk_stuck": ["updated_at"],
+    }
+    for view, names in columns.items():
+        for name in names:
+            [(value,)] = timed(mill, f"SELECT {name} FROM {view} WHERE {name} IS NOT NULL LIMIT 1")[1]
+            assert isinstance(value, str if is_sqlite else datetime), (view, name)
+            moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+            assert isinstance(moment, datetime)
+            assert moment.tzinfo is not None
+            assert abs(datetime.now(UTC) - moment) < timedelta(days=4)
+
+
+def test_throughput_and_health_are_what_ended_each_day_and_what_waits_in_each_stage(mill: Mill) -> None:
+    """Of a hundred sites one has failed and four are under way."""
+    fill(mill, 100, documents=2)
+    days = timed(mill, "SELECT sites_completed, runs_failed FROM clerk_throughput ORDER BY date")[1]
+    assert [(int(str(good)), int(str(bad))) for good, bad in days] == [(95, 1)]
+    found = {row[0]: row[1] for row in timed(mill, "SELECT current_stage, site_count FROM clerk_health")[1]}
+    assert found == {"ocr": 3, "extraction": 1, "compilation": 1}
+    [(hours,)] = timed(mill, "SELECT avg_hours_in_stage FROM clerk_health WHERE current_stage = 'compilation'")[1]
+    assert 3.0 <= float(str(hours)) < 3.1
 
 
 def plan(mill: Mill, sql: str) -> str:

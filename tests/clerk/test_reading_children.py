@@ -41,8 +41,9 @@ def read(path: Path, config: Config = CONFIG, backend: str = "tesseract") -> lis
     return list(reader.pages(path, 1, None, config, backends.find(backend)))
 
 
-def child_of(pid: int) -> psutil.Process:
-    [child] = [each for each in psutil.Process(pid).children() if "clerk.reading.child" in each.cmdline()]
+def child_of(pid: int, *but: int) -> psutil.Process:
+    children = [each for each in psutil.Process(pid).children() if each.pid not in but and not is_gone(each.pid)]
+    [child] = [each for each in children if "clerk.reading.child" in each.cmdline()]
     return child
 
 
@@ -80,6 +81,101 @@ def test_case_24_the_child_is_a_new_python_and_has_no_thread_of_ours(tmp_path: P
     with reader.opened(path, CONFIG):
         command = child_of(os.getpid()).cmdline()
     assert command == [sys.executable, "-P", "-m", "clerk.reading.child"]
+
+
+def test_a_child_that_did_well_reads_the_next_document_too(tmp_path: Path) -> None:
+    one, other = papers.typed(tmp_path / "a.pdf", [papers.LINE] * 2), papers.typed(tmp_path / "b.pdf", ["Another " * 20])
+    with reader.opened(one, CONFIG) as opened:
+        first = child_of(os.getpid())
+        assert [page.text.count(papers.LINE) for page in opened.read(1, 2)] == [1, 1]
+    wait_for(lambda: str(one) not in [file.path for file in first.open_files()])
+    with reader.opened(other, CONFIG) as opened, reader.opened(one, CONFIG) as beside:
+        assert child_of(os.getpid(), first.pid) != first  # this one is busy
+        assert [page.text.strip()[:7] for page in opened.read(1, 1)] == ["Another"]
+        assert beside.count == 2
+
+
+@pytest.mark.parametrize("trouble", ["killed while it waits", "a page that failed", "half read", "another environment"])
+def test_a_child_with_any_trouble_reads_no_other_document(
+    tmp_path: Path, tesseract: Install, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    tesseract("echo bad image >&2; exit 1" if trouble == "a page that failed" else "echo Read it")
+    path = papers.scanned(tmp_path / "a.pdf", ["one", "two"])
+    with reader.opened(path, CONFIG, backends.find("tesseract")) as opened:
+        child = child_of(os.getpid())
+        pages = opened.read(1, 2)
+        assert next(pages).number == 1
+        if trouble != "half read":
+            assert next(pages).number == 2
+    if trouble == "killed while it waits":
+        child.kill()
+        wait_for(lambda: is_gone(child.pid))
+    if trouble == "another environment":
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with reader.opened(path, CONFIG, backends.find("tesseract")) as opened:
+        assert child_of(os.getpid()).pid != child.pid
+        assert len(list(opened.read(1, 2))) == 2
+    assert is_gone(child.pid)
+
+
+def test_a_document_is_not_blamed_for_a_child_that_is_killed_as_it_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = papers.typed(tmp_path / "a.pdf", [papers.LINE])
+    assert reader.inspect(path, CONFIG) == 1
+    child = child_of(os.getpid())
+
+    def dies_when_seen(_: object) -> bool:
+        child.kill()
+        return True
+
+    monkeypatch.setattr(reader._Child, "is_alive", property(dies_when_seen))
+    assert reader.inspect(path, CONFIG) == 1
+    assert is_gone(child.pid)
+
+
+def test_who_asks_for_pages_of_a_closed_document_gets_none_of_the_next(tmp_path: Path) -> None:
+    one, other = papers.typed(tmp_path / "a.pdf", [papers.LINE]), papers.typed(tmp_path / "b.pdf", ["Another " * 20])
+    with reader.opened(one, CONFIG) as opened:
+        late = opened.read(1, 1)
+    with reader.opened(other, CONFIG) as opened:
+        with pytest.raises(ValueError, match="the document is closed"):
+            next(late)
+        assert [page.text[:7] for page in opened.read(1, 1)] == ["Another"]
+
+
+def test_the_last_words_of_a_child_are_about_the_document_that_it_has_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pypdfium2.py").write_text(
+        "import os, sys\n"
+        "class PdfDocument:\n"
+        "    def __init__(self, path):\n"
+        "        if path.name == 'a.pdf':\n"
+        "            print('odd font in', path, file=sys.stderr, flush=True)\n"
+        "    def __len__(self): return 1\n"
+        "    def __getitem__(self, number): os._exit(3)\n"
+        "    def close(self): ...\n"
+        "    init_forms = close\n"
+        "class PdfiumError(Exception): ...\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert reader.inspect(papers.typed(tmp_path / "a.pdf", [papers.LINE]), CONFIG) == 1
+    with pytest.raises(Crashed, match=r"b\.pdf: reading pages 1 to 1, at page 1, the process ended with code 3: $"):
+        read(papers.typed(tmp_path / "b.pdf", [papers.LINE]))
+
+
+def test_a_fork_of_ours_has_its_own_child(tmp_path: Path) -> None:
+    path = papers.typed(tmp_path / "a.pdf", [papers.LINE])
+    assert reader.inspect(path, CONFIG) == 1
+    pid = os.fork()
+    if not pid:
+        code = 1
+        with reader.opened(path, CONFIG) as opened:
+            code = 0 if child_of(os.getpid()).ppid() == os.getpid() and len(list(opened.read(1, 1))) == 1 else 2
+        os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert len(read(path)) == 1
 
 
 def test_a_bug_in_the_child_is_told_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

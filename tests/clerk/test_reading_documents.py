@@ -74,6 +74,13 @@ def test_a_second_job_for_it_finds_that_it_is_done(files: SiteFiles) -> None:
     assert read(files, sha256) == first
 
 
+def test_a_second_job_for_one_that_has_bad_pages_and_was_not_kept_finds_that_it_is_done(files: SiteFiles) -> None:
+    sha256 = with_missing_pages(files, 2)
+    first = read(files, sha256)
+    files.pdf(MINUTES).unlink()
+    assert read(files, sha256) == first
+
+
 def test_new_content_replaces_the_text_of_the_old(files: SiteFiles) -> None:
     read(files, typed(files, LINE, LINE, LINE))
     sha256 = typed(files, f"New. {LINE}")

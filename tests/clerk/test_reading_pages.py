@@ -151,7 +151,7 @@ def test_a_page_may_not_claim_more_text_than_fits_on_one(tmp_path: Path) -> None
 # ---- what cannot be read
 
 
-def test_case_9_an_empty_or_corrupt_pdf_is_an_error_with_a_reason(tmp_path: Path) -> None:
+def test_case_09_an_empty_or_corrupt_pdf_is_an_error_with_a_reason(tmp_path: Path) -> None:
     good = papers.typed(tmp_path / "good.pdf", [papers.LINE] * 3).read_bytes()
     html = b"<!DOCTYPE html><html><body>Please log in</body></html>"
     bad = {

@@ -107,6 +107,18 @@ def test_errors_without_a_kind_are_grouped_by_stage_and_class(server: StandIn) -
     ]
 
 
+def test_traces_are_sampled_as_the_settings_say(server: StandIn) -> None:
+    import sentry_sdk
+
+    assert sentry.configure(Config(sentry_dsn=dsn(server), sentry_environment="staging", sentry_sample_rate=0.25))
+    try:
+        options = sentry_sdk.get_client().options
+        assert (options["environment"], options["traces_sample_rate"]) == ("staging", 0.25)
+    finally:
+        sentry_sdk.get_client().close(timeout=2)
+        sentry_sdk.get_global_scope().set_client(None)
+
+
 def test_without_a_dsn_nothing_is_loaded() -> None:
     program = (
         "import sys; from clerk import sentry, logs; from clerk.config import Config\n"

@@ -170,11 +170,11 @@ def test_no_secret_is_in_any_file(target: str, env_file: Path) -> None:
 
 @pytest.mark.parametrize("target", services.TARGETS)
 def test_more_sites_are_taken_at_a_time_where_that_was_said(target: str, env_file: Path) -> None:
-    config = load({}, env_file.parent)
-    texts = [text for _, text in services.install(target, config, env_file, None, True, batch_size=4)]
+    config = load({"SITES_PER_MINUTE": "4"}, env_file.parent)
+    texts = [text for _, text in services.install(target, config, env_file, None, True)]
     assert re.search(r"--batch-size(\W|string)+4\b", " ".join(texts))
-    with pytest.raises(Usage, match="--batch-size"):
-        services.install(target, config, env_file, None, True, batch_size=0)
+    with pytest.raises(Usage, match="SITES_PER_MINUTE"):
+        load({"SITES_PER_MINUTE": "0"}, env_file.parent)
 
 
 def test_what_cannot_be_installed_is_said(env_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -477,6 +477,8 @@ def test_the_dockerfile_is_pinned_slim_and_runs_as_nobody_special() -> None:
         assert all((ROOT / source).exists() for source in sources)
     assert {word for word, _ in steps} <= {"FROM", "WORKDIR", "RUN", "ENV", "COPY", "USER", "VOLUME", "STOPSIGNAL", "CMD"}
     assert ["CMD", '["clerk", "--help"]'] in steps
+    last = [rest for word, rest in steps[max(i for i, (word, _) in enumerate(steps) if word == "FROM") :] if word == "RUN"]
+    assert {"openssh-client", "rsync"} <= set(" ".join(last).split())  # what the rsync deployer calls
 
 
 def test_the_files_can_be_read_by_all_and_written_by_one(env_file: Path, tmp_path: Path) -> None:

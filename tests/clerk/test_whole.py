@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,13 +14,16 @@ from reportlab.lib.pagesizes import letter
 from reportlab.pdfgen.canvas import Canvas
 from sqlalchemy import text
 
-from clerk import sites
+from clerk import health, sites
 from clerk.app import open_mill, work
 from clerk.config import Config, load
 from clerk.pipeline import configure
 from clerk.sites import Description
 from gristmill import Mill
+from gristmill.testing import FrozenClock, drain
+from tests.clerk import papers
 from tests.clerk.test_pipeline import SITE, counters
+from tests.clerk.web import Web, answer
 
 pytestmark = pytest.mark.alike
 MINUTES = (
@@ -99,6 +105,52 @@ def test_documents_become_a_database_that_is_searched_and_published(
     assert found(made, "observatory") == [("CityCouncil", "2026-05-05", 1)]
 
 
+def test_case_09_corrupt_and_empty_pdfs_are_failed_and_their_errors_stored(mill: Mill, source: Path) -> None:
+    bad = {"2026-04-05": b"", "2026-04-06": b"%PDF-1.4 and then nothing"}
+    for date, content in bad.items():
+        (source / "minutes" / "City Council" / f"{date}.pdf").write_bytes(content)
+    assert (run(mill).outcome, counters(mill, "ocr")) == ("completed", (3, 2, 5))
+    with mill.transaction() as connection:
+        rows = connection.execute(text("SELECT date, error FROM clerk_document WHERE state = 'failed' ORDER BY date")).all()
+    assert [(row.date, "empty" in row.error, "truncated" in row.error) for row in rows] == [
+        ("2026-04-05", True, False),
+        ("2026-04-06", False, True),
+    ]
+
+
+@pytest.mark.alike
+def test_pages_that_cannot_be_read_are_written_down_with_their_document(mill: Mill, source: Path) -> None:
+    torn = papers.typed(source / "minutes" / "City Council" / "2026-04-05.pdf", [papers.LINE], pageCompression=0)
+    torn.write_bytes(torn.read_bytes().replace(b"/Count 1 ", b"/Count 2 "))
+    assert (run(mill).outcome, counters(mill, "ocr")) == ("completed", (4, 0, 4))
+    with mill.transaction() as connection:
+        sql = "SELECT state, pages, page_errors, url, sha256 FROM clerk_document WHERE date = '2026-04-05'"
+        [row] = connection.execute(text(sql)).all()
+    assert (row.state, row.pages, list(json.loads(row.page_errors))) == ("read", 2, ["2"])
+    assert (row.url.endswith("2026-04-05.pdf"), row.sha256) == (True, papers.sha256(torn))
+
+
+@pytest.mark.alike
+def test_a_web_page_at_a_legistar_becomes_text_that_is_searched_and_keeps_its_etag(
+    mill: Mill, clerk_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FETCH_ALLOW_PRIVATE", "1")
+    with Web() as web:
+        meeting = {"EventId": 1, "EventBodyName": "City Council", "EventDate": f"{datetime.now(UTC).year}-01-05T00:00:00"}
+        events = [{**meeting, "EventAgendaFile": None, "EventMinutesFile": web.url("/view?id=1")}]
+        page = b"<html><body><p>The zeppelin was moored at last.</p></body></html>"
+        web.routes["/city/events"] = answer(json.dumps(events).encode(), Content_Type="application/json")
+        web.routes["/view"] = answer(page, Content_Type="text/html", ETag='"first"')
+        sites.create(mill, Description("web.ca", "Web", "legistar", extra={"client": "city", "base_url": web.url("")}))
+        for outcome in ("completed", "unchanged"):
+            sites.update(mill, "web.ca")
+            work(mill, "all", 2, until="drained")
+            assert sites.find(mill, "web.ca").outcome == outcome
+        assert web.headers[-1]["if-none-match"] == '"first"'
+    [(body, _, number)] = found(clerk_config.storage / "web.ca" / "meetings.db", "zeppelin")
+    assert (body, number) == ("CityCouncil", 1)
+
+
 def test_pdfs_that_are_not_kept_go_once_they_are_read_and_are_not_missed(
     mill: Mill, tmp_path: Path, clerk_config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,3 +168,59 @@ def test_pdfs_that_are_not_kept_go_once_they_are_read_and_are_not_missed(
     [public] = (tmp_path / "published").glob(f"{SITE}/meetings.db")
     assert found(public, "zeppelin") == [("CityCouncil", "2026-01-05", 1)]
     assert found(public, "observatory") == [("CityCouncil", "2026-05-05", 1)]
+
+
+# ---- a reader that is not there
+
+ENGINE = """
+from clerk.plugins import hookimpl
+
+
+class Engine:
+    label = "textshot"
+
+    def read(self, image, languages):
+        return "by textshot"
+
+
+@hookimpl
+def ocr_backend(label):
+    return Engine() if label == "textshot" else None
+"""
+
+
+@pytest.fixture
+def calm(clerk_config: Config, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mill]:
+    """One whose clock goes on when somebody waits."""
+    monkeypatch.setenv("CLERK_PLUGINS_DIR", str(tmp_path / "plugins"))
+    with open_mill(clerk_config, clock=FrozenClock(datetime.now(UTC))) as opened:
+        sites.create(opened, Description(SITE, "Oakfield", "folder", start_year=2026, extra={"path": str(source)}))
+        yield opened
+
+
+IMPOSSIBLE = pytest.param("vision", marks=pytest.mark.skipif(sys.platform == "darwin", reason="it is possible there"))
+
+
+@pytest.mark.parametrize("label", [IMPOSSIBLE, "rapidocr", "textshot"])
+def test_documents_whose_reader_is_missing_here_go_back_unspent(calm: Mill, clerk_config: Config, label: str) -> None:
+    sites.update(calm, SITE, sites.Options(all_years=True, ocr_backend=label))
+    drain(calm, until="idle")
+    assert counters(calm, "ocr") == (0, 0, 3)
+    jobs = calm.jobs(stage="ocr")
+    assert {(job.state, job.errors) for job in jobs} == {("queued", 0)}
+    found = health.look(calm, clerk_config)
+    assert found.exit_code == 2
+    assert any(issue.startswith(f"nobody can work on {SITE}: ") and label in issue for issue in found.issues)
+
+
+def test_documents_go_on_once_their_reader_is_there(
+    calm: Mill, tmp_path: Path, clerk_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites.update(calm, SITE, sites.Options(all_years=True, ocr_backend="textshot"))
+    drain(calm, until="idle")
+    better = tmp_path / "better"
+    better.mkdir()
+    (better / "textshot.py").write_text(ENGINE)
+    monkeypatch.setenv("CLERK_PLUGINS_DIR", str(better))
+    drain(calm)
+    assert (sites.find(calm, SITE).outcome, counters(calm, "ocr")) == ("completed", (3, 0, 3))

@@ -6,17 +6,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from clerk import pipeline
-from clerk.config import Config, load
+from clerk.config import Config, dotenv_file, load
 from clerk.db import migrations, older
-from clerk.errors import NoDatabase, Usage
+from clerk.errors import NoDatabase, OutOfReach, Usage
 from clerk.names import STAGES
+from clerk.outage import patiently
 from clerk.pipeline import critical_errors, failed_runs, silent_runs, site, storage
 from clerk.pipeline.working import telling_of_the_killed
 from gristmill import Invalid, Mill
-from gristmill.errors import DatabaseError, SchemaMismatch
+from gristmill.errors import DatabaseError, SchemaMismatch, Unavailable
 
 __all__ = ["critical_errors", "database", "failed_runs", "open_mill", "queues_of", "silent_runs", "site", "storage", "work"]
 
@@ -36,7 +39,9 @@ def open_mill(config: Config, *, create: bool = False, importing: bool = False, 
         mill = Mill.open(config.database_url, *own, create=create, redis_url=config.redis_url, **how)
     except SchemaMismatch as error:  # behind, and it says what to run; or ahead, and nothing that is run here helps
         said, behind, _ = str(error).partition("; run: ")
-        raise NoDatabase(f"{said}; `clerk db upgrade` brings it up to date" if behind else said) from error
+        raise NoDatabase(f"{said}{_way_out(said, config)}" if behind else said) from error
+    except Unavailable as error:
+        raise OutOfReach(f"{error}; see DATABASE_URL and its server") from error
     except DatabaseError as error:
         raise NoDatabase(str(error)) from error
     except Invalid as error:
@@ -44,6 +49,16 @@ def open_mill(config: Config, *, create: bool = False, importing: bool = False, 
     if not importing:
         _refuse_older(mill)
     return mill
+
+
+def _way_out(said: str, config: Config) -> str:
+    """What to run; but whoever is below the folder of `.env` would make a second database."""
+    settings = dotenv_file(Path.cwd())
+    if not said.startswith("there is no database"):
+        return "; `clerk db upgrade` brings it up to date"
+    if settings and settings.parent != Path.cwd() and not config.database_url.startswith("sqlite:////"):
+        return f" here, and .env is in {settings.parent}: run clerk there, or name the file in it with its whole path"
+    return "; `clerk db upgrade` makes it"
 
 
 def _refuse_older(mill: Mill) -> None:
@@ -95,7 +110,15 @@ def work(
 ) -> None:
     """A worker of this type in this process; `until` and settings are the engine's. One of all stages serves them as one
     line: a job of a high run is next, whichever stage it is of."""
-    for queue in STAGES:
-        mill.set_queue(queue, create=True)  # without extraction nothing else names its queue
+    if until is None:
+        patiently(partial(_make_queues, mill))
+    else:
+        _make_queues(mill)
     with telling_of_the_killed():
         mill.work(until, queues=queues_of(worker), slots=slots, tickers=tickers, one_line=worker == "all", **settings)
+
+
+def _make_queues(mill: Mill) -> None:
+    """Without extraction nothing else names its queue."""
+    for queue in STAGES:
+        mill.set_queue(queue, create=True)

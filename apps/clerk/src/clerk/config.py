@@ -88,6 +88,8 @@ class Config:
     extraction_workers: int | None = _of("EXTRACTION_WORKERS", None, count)
     deploy_workers: int | None = _of("DEPLOY_WORKERS", None, count)
 
+    sites_per_minute: int = _of("SITES_PER_MINUTE", 1, at_least_one)  # that the installed scheduler starts
+
     fetch_timeout: float = _of("FETCH_JOB_TIMEOUT", 3600.0, duration)
     ocr_timeout: float = _of("OCR_JOB_TIMEOUT", 600.0, duration)
     compilation_timeout: float = _of("COMPILATION_JOB_TIMEOUT", 1800.0, duration)
@@ -151,6 +153,12 @@ def variable(name: str, environ: Mapping[str, str] | None = None, folder: Path |
 def dotenv_file(folder: Path) -> Path | None:
     """The nearest `.env`, in this folder or above it."""
     return next((at / ".env" for at in (folder, *folder.parents) if (at / ".env").is_file()), None)
+
+
+def seen_by_others(path: Path) -> str | None:
+    """What is wrong if somebody else can read it: passwords are in it."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    return f"{path} can be read by others ({mode:o}): chmod 600 {path}" if mode & 0o077 else None
 
 
 def _dotenv(folder: Path) -> dict[str, str]:

@@ -21,6 +21,10 @@ class NoDatabase(ClerkError):
     exit_code = 3
 
 
+class OutOfReach(NoDatabase):
+    """It may be there in a moment."""
+
+
 # ---- what a document or a page can do to the stage that works on it
 
 
@@ -28,6 +32,10 @@ class Transient(ClerkError):
     """It may work in a moment: a timeout, 429, 5xx, an incomplete transfer."""
 
     retry_after: float | None = None  # seconds, where a server said so
+
+
+class Incomplete(Transient):
+    """A source could not be listed to its end; what it did list counts."""
 
 
 class Unreadable(ClerkError):

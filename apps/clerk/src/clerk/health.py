@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import Connection, bindparam, text
@@ -44,6 +45,9 @@ _OUTCOMES = text("""
     WHERE finished_at > :since AND outcome <> 'cancelled'
     GROUP BY CASE WHEN outcome = 'failed' THEN 'failed' ELSE 'completed' END
     """).bindparams(bindparam("since", type_=Moment))  # fmt: skip
+_FAILED = text("""
+    SELECT subdomain FROM clerk_run WHERE finished_at > :since AND outcome = 'failed'
+    GROUP BY subdomain ORDER BY max(finished_at) DESC""").bindparams(bindparam("since", type_=Moment))
 _STUCK = text("SELECT subdomain FROM clerk_stuck WHERE outcome IS NULL ORDER BY hours_stuck DESC")
 _OVERDUE = text("""
     SELECT s.subdomain FROM clerk_site s WHERE (s.outcome IS NOT NULL OR s.run_id IS NULL)
@@ -54,10 +58,12 @@ _RETURNED = text("""
     SELECT s.subdomain, s.last_error_message AS why FROM clerk_site s JOIN clerk_run r ON r.run_id = s.run_id
     WHERE s.outcome IS NULL AND r.returns > 0 AND s.last_error_at > :since ORDER BY s.last_error_at DESC
     """).bindparams(bindparam("since", type_=Moment))  # fmt: skip
+_HAS_RUN = text("""
+    SELECT EXISTS (SELECT 1 FROM clerk_run) OR EXISTS (SELECT 1 FROM clerk_site WHERE last_updated IS NOT NULL)""")
 _RECOVERED = text("""
     SELECT u.name FROM gm_recovery v JOIN gm_subject u ON u.id = v.subject_id
     WHERE u.pipeline = :pipeline AND v.at > :since AND v.what <> 'adopt'
-    GROUP BY u.name HAVING count(*) >= :often ORDER BY u.name""")
+    GROUP BY u.name HAVING count(DISTINCT v.at) >= :often ORDER BY u.name""")
 # Of each line the one who has waited longest; looked up by index, not by going through all who wait.
 _HEADS = text("""
     SELECT q.name AS queue, h.priority, min(j.created_at) AS since FROM (
@@ -65,6 +71,15 @@ _HEADS = text("""
         GROUP BY queue_id, pool, priority) h
     JOIN gm_job j ON j.queue_id = h.queue_id AND j.pool = h.pool AND j.priority = h.priority AND j.ready = h.ready
     JOIN gm_queue q ON q.id = h.queue_id GROUP BY q.name, h.priority""")
+
+# When high jobs of a stage came and when they were begun, latest first: of runs that are active or ended since.
+_BEGUN = text("""
+    SELECT j.created_at, j.started_at FROM (
+        SELECT run_id FROM clerk_site WHERE outcome IS NULL AND run_id IS NOT NULL
+        UNION SELECT run_id FROM clerk_run WHERE finished_at > :since) r
+    JOIN gm_stage g ON g.run_id = r.run_id JOIN gm_queue q ON q.id = g.queue_id JOIN gm_job j ON j.stage_id = g.id
+    WHERE q.name = :queue AND j.priority = 0 AND j.attempt = 1 AND j.started_at > :micros
+    ORDER BY j.started_at DESC""").bindparams(bindparam("since", type_=Moment))
 
 
 @dataclass
@@ -124,9 +139,9 @@ def look(mill: Mill, config: Config, now: datetime | None = None) -> Health:
         depths = status.depths(connection)
         for check in (_runs, _sites, _waiting):
             check(connection, found)
+        _storage(config.storage, found, new=not connection.execute(_HAS_RUN).scalar_one())
     _queues(found, depths)
     _workers(mill, found, depths)
-    _storage(config, found)
     if config.redis_url:
         _redis(mill, found)
     return found
@@ -145,7 +160,10 @@ def _workers(mill: Mill, found: Health, depths: status.Depths) -> None:
     found.checks["workers"] = serving
     for stage in STAGES:
         if depths.of(stage) and not serving[stage]:
-            found.issues.append(f"{depths.of(stage)} jobs are queued for {stage}, and no worker of that type is alive")
+            found.issues.append(
+                f"{depths.of(stage)} jobs are queued for {stage}, and no worker of that type is alive;"
+                f" `clerk worker {stage}` starts one"
+            )
 
 
 def _runs(connection: Connection, found: Health) -> None:
@@ -154,9 +172,11 @@ def _runs(connection: Connection, found: Health) -> None:
     rate = round(100 * hour["completed"] / ended, 1) if ended else None
     found.checks |= {"failed_runs_24h": failed, "completion_rate_1h": rate}
     warn, critical = FAILED_RUNS
-    found.judge(failed, (warn + 1, critical + 1), f"{failed} runs failed within 24 h")
+    named = f": {_some(_names(connection, _FAILED, since=found.at - timedelta(hours=24)))}" if failed else ""
+    found.judge(failed, (warn + 1, critical + 1), f"{failed} runs failed within 24 h{named}")
     if rate is not None:
-        found.judge(rate, COMPLETION_RATE, f"{rate} % of the {ended} runs of the last hour completed", low=True)
+        said = f"{rate} % of the {ended} runs of the last hour completed"
+        found.judge(rate, COMPLETION_RATE, f"{said}; failed within 24 h{named}", low=True)
 
 
 def _outcomes(connection: Connection, since: datetime) -> dict[str, int]:
@@ -185,7 +205,7 @@ def _names(connection: Connection, sql: Any, **values: object) -> list[str]:
 
 
 def recovered_often(connection: Connection, now: datetime) -> list[str]:
-    """Sites that reconcile had to mend twice within a day. At the third time their run fails."""
+    """Sites that reconcile had to mend, or to take back from lost workers, in two passes within a day."""
     since = int((now - timedelta(hours=24)).timestamp() * 1_000_000)
     return _names(connection, _RECOVERED, pipeline=PIPELINE, since=since, often=RECOVERIES)
 
@@ -205,9 +225,25 @@ def waiting(connection: Connection, now: datetime) -> Waiting:
         at = datetime.fromtimestamp(row.since / 1_000_000, UTC)
         lines = since[row.priority == 0]
         lines[row.queue] = min(at, lines.get(row.queue, at))
-    high = [stage for stage, at in since[True].items() if now - at >= LONGEST_HIGH]
+    high = [stage for stage, at in since[True].items() if _is_without_pause(connection, stage, at, now - LONGEST_HIGH)]
     behind = [stage for stage, at in since[False].items() if stage in since[True] and now - at >= LONGEST_BEHIND]
     return Waiting(high, behind)
+
+
+def _is_without_pause(connection: Connection, stage: str, at: datetime, since: datetime) -> bool:
+    """Whether high work of this stage is queued ever since: `at` is when the first one came that is still there. Before
+    that, whoever came had to wait until another one was begun."""
+    if at <= since:
+        return True
+    begun = {"queue": stage, "since": since, "micros": int(since.timestamp() * 1_000_000)}
+    earliest = int(at.timestamp() * 1_000_000)
+    for row in connection.execute(_BEGUN, begun):
+        if row.started_at < earliest:
+            return False
+        earliest = min(earliest, row.created_at)
+        if earliest <= begun["micros"]:
+            return True
+    return False
 
 
 def _waiting(connection: Connection, found: Health) -> None:
@@ -219,13 +255,15 @@ def _waiting(connection: Connection, found: Health) -> None:
         found.warnings.append(f"other work has waited over 2 h behind high priority work in {', '.join(lines.behind)}")
 
 
-def _storage(config: Config, found: Health) -> None:
-    folder = config.storage
-    good = folder.is_dir() and os.access(folder, os.R_OK | os.W_OK | os.X_OK)
+def _storage(folder: Path, found: Health, new: bool) -> None:
+    """`new`: no site has ever run. The first one makes the folder, so then it only must be possible to make it."""
+    makes = new and not folder.exists()
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists()) if makes else folder
+    good = there.is_dir() and os.access(there, os.R_OK | os.W_OK | os.X_OK)
     found.checks["storage"] = good
     if not good:
-        missing = "cannot be written" if folder.is_dir() else "is not there"
-        found.issues.append(f"STORAGE_DIR {folder} {missing}")
+        wrong = "cannot be made" if makes else "cannot be written" if folder.is_dir() else "is not there"
+        found.issues.append(f"STORAGE_DIR {folder} {wrong}")
 
 
 def _redis(mill: Mill, found: Health) -> None:

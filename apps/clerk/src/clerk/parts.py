@@ -5,7 +5,7 @@ Each is looked up by its label, built in or from a plugin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
@@ -176,8 +176,9 @@ class Extractor(Protocol):
     label: str
     version: str  # caches made by another one are made anew
 
-    def extract(self, pages: Sequence[str]) -> list[Extracted]:
-        """Of all pages of one document, in order: who is named in an early roll call is known on later pages."""
+    def extract(self, pages: Sequence[str]) -> Iterable[Extracted]:
+        """Of all pages of one document, in order: who is named in an early roll call is known on later pages. Who takes
+        long gives each page as it is done, so that others see how far it is."""
         ...
 
 

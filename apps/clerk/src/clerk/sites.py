@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import Connection, bindparam, insert, select, text
+from sqlalchemy import Boolean, Connection, bindparam, insert, select, text
 from sqlalchemy import update as set_row
 
 from clerk import names
@@ -41,6 +41,16 @@ _ACTIVE = text("""
 _MOVE = text("""
     UPDATE clerk_document SET url = :now || substr(url, length(:before) + 1)
     WHERE subdomain = :subdomain AND substr(url, 1, length(:before)) = :before""")
+
+
+_TIMES = ("started_at", "updated_at", "last_error_at", "last_updated", "last_deployed", "last_extracted")
+_SEEN = text("SELECT * FROM sites WHERE subdomain = :subdomain").columns(
+    **dict.fromkeys(_TIMES, Moment), coordinator_enqueued=Boolean
+)
+LISTED = (
+    *("subdomain", "name", "state", "country", "kind", "scraper", "pages", "start_year", "lat", "lng"),
+    *("last_updated", "last_deployed"),
+)
 
 
 class SiteNotFound(ClerkError):
@@ -136,7 +146,10 @@ def create(mill: Mill, new: Description) -> Site:
     values = {**_values(new), "created_at": datetime.now(UTC)}
     with mill.transaction() as connection:
         if _row(connection, names.subdomain(new.subdomain)) is not None:
-            raise ClerkError(f"Site '{new.subdomain}' already exists; `clerk update -s {new.subdomain}` runs it")
+            raise ClerkError(
+                f"Site '{new.subdomain}' already exists; `clerk update -s {new.subdomain}` runs it,"
+                f" `clerk change {new.subdomain}` says something else of it"
+            )
         connection.execute(insert(tables.site).values(values))
         return _found(connection, new.subdomain)
 
@@ -151,6 +164,27 @@ def known(mill: Mill) -> list[Site]:
     with mill.transaction() as connection:
         rows = connection.execute(select(tables.site).order_by(tables.site.c.subdomain))
         return [site_of(row) for row in rows.mappings()]
+
+
+def listed(connection: Connection) -> list[dict[str, Any]]:
+    """All sites, by subdomain, as `sites.db` has them."""
+    rows = connection.execute(select(tables.site).order_by(tables.site.c.subdomain))
+    return [_listed(site_of(row)) for row in rows.mappings()]
+
+
+def _listed(site: Site) -> dict[str, Any]:
+    """What is published in a run is the last thing that run does: the site is listed as if it had ended."""
+    row = {name: getattr(site, name) for name in LISTED}
+    ends = site.last_deployed if site.outcome is None else None
+    if ends is not None and (site.last_updated is None or site.last_updated < ends):
+        row["last_updated"] = ends
+    return row
+
+
+def seen(connection: Connection, subdomain: str) -> dict[str, Any]:
+    """A site as the view `sites` has it; its times and settings as Python has them."""
+    row = connection.execute(_SEEN, {"subdomain": subdomain}).mappings().one()
+    return {**row, "extra": json.loads(row["extra"])}
 
 
 def change(mill: Mill, description: Description, moved: tuple[str, str] | None = None) -> Site:

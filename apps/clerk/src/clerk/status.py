@@ -114,7 +114,9 @@ class SiteStatus:
         if self.progress is None:
             return f"No progress tracking found for site: {self.site.subdomain}"
         one = self.progress
-        share = 100 * one.stage_completed / one.stage_total if one.stage_total else 100.0 * (self.site.outcome is not None)
+        share = (
+            100 * one.stage_completed / one.stage_total if one.stage_total else 100.0 * (one.current_stage == "completed")
+        )
         lines = [
             f"Site: {one.site_id}",
             f"Current stage: {one.current_stage}",
@@ -122,6 +124,10 @@ class SiteStatus:
             f"Started: {_moment(one.started_at)}",
             f"Updated: {_moment(one.updated_at)}",
         ]
+        if self.site.outcome is not None:
+            lines.append(f"Outcome: {self.site.outcome}")
+        if self.site.outcome is not None and self.site.pages:
+            lines.append(f"Pages: {self.site.pages}, published: {_moment(self.site.last_deployed)}")
         if self.failed:
             lines.append(f"Failed: {self.failed}")
         if self.site.last_error_message:

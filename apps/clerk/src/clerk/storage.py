@@ -6,6 +6,8 @@ STORAGE_DIR/<subdomain>/
   txt/…/<page>.txt.extracted.json     extraction cache
   processed/<meeting>/<date>.txt      marker: the SHA-256 of what was read, written last
   meetings.db, meetings.db.bk
+  .published                          the DEPLOY_TARGET that it was last published to
+STORAGE_DIR/.hosts/<host>             when it may be asked next, by any worker
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 import sys
@@ -27,6 +30,7 @@ from clerk.errors import Critical, Transient, Usage
 from clerk.names import Kind
 
 _NOBODY_CAN_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+_NOBODY_CAN_WRITE |= {errno.ESTALE, errno.ENOTCONN}  # a server of files that was started anew, or is gone
 _AGENDAS = "_agendas"
 
 
@@ -65,8 +69,8 @@ class SiteFiles:
         return self.root / "meetings.db"
 
     @property
-    def images(self) -> Path:
-        return self.root / "images"
+    def published(self) -> Path:
+        return self.root / ".published"
 
     def tree(self, kind: Kind) -> Path:
         return self.root / _AGENDAS if kind == "agendas" else self.root
@@ -217,6 +221,11 @@ def _lock(handle: int, path: Path, until: float) -> None:
             if time.monotonic() > until:
                 raise Transient(f"{path} is held by another process that works there; try again later") from None
         time.sleep(0.02)
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -37,13 +37,16 @@ class Place:
         return load()
 
     @contextmanager
-    def open(self, worker: str | None = None) -> Iterator[Mill]:
-        """The mill; what goes wrong beside the command is said on stderr. `worker`: this process is one, called so."""
+    def open(self, worker: str | None = None, patient: bool = False) -> Iterator[Mill]:
+        """The mill; what goes wrong beside the command is said on stderr. `worker`: this process is one, called so;
+        `patient`: it waits for a database that is away."""
         from clerk import logs
         from clerk.app import open_mill
+        from clerk.outage import patiently
 
         logs.configure(self.config, worker)
-        with open_mill(self.config) as mill:
+        opening = partial(open_mill, self.config)
+        with patiently(opening) if patient else opening() as mill:
             yield mill
 
     @property
@@ -82,6 +85,14 @@ def refuse_silence(yes: bool) -> None:
     """Where there is no terminal to ask on, somebody must have said --yes."""
     if not yes and not is_terminal():
         raise click.UsageError("there is no terminal to ask on; --yes goes on without being asked")
+
+
+def confirm(question: str) -> None:
+    """Who says no is told that it was heard."""
+    from clerk.errors import ClerkError
+
+    if not click.confirm(question):
+        raise ClerkError("nothing was done")
 
 
 # ---- options

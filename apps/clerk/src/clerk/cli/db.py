@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from clerk.cli.app import Command, Place, line, pass_place, refuse_silence, yes_option
+from clerk.cli.app import Command, Place, confirm, line, pass_place, refuse_silence, yes_option
 
 
 class _Group(click.Group):
@@ -55,7 +55,7 @@ def downgrade(place: Place, revision: str, yes: bool) -> None:
     """Take clerk's tables back to REV (default: one step; base: remove them and what is in them)."""
     refuse_silence(yes)
     if not yes:
-        click.confirm("Going back deletes what older versions have no place for. Go on?", abort=True)
+        confirm("Going back deletes what older versions have no place for. Go on?")
     _pass_on(place, "downgrade", "--yes", "--of", "clerk", "--", revision)
 
 

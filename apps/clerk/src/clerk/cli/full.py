@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from typing import Any
 
 import click
 
 from clerk.cli.app import Command, Place, pass_place, plural
-
-_LISTED = (
-    *("subdomain", "name", "state", "country", "kind", "scraper", "pages", "start_year", "lat", "lng"),
-    *("last_updated", "last_deployed"),
-)
 
 
 @click.command(cls=Command, short_help="Build one database of all sites.")
@@ -22,6 +17,10 @@ def build_full_db(place: Place) -> None:
     from clerk.compiling import build_full
 
     with place.open() as mill:
-        known = [{name: asdict(site)[name] for name in _LISTED} for site in sites.known(mill)]
-    path = build_full(place.config.storage, known)
-    place.say(f"Built {path} of {plural(len(known), 'site')}")
+
+        def listed() -> list[dict[str, Any]]:
+            with mill.transaction() as connection:
+                return sites.listed(connection)
+
+        path = build_full(place.config.storage, listed)
+        place.say(f"Built {path} of {plural(len(listed()), 'site')}")

@@ -8,7 +8,7 @@ import click
 
 from clerk.cli.app import Command, Place, pass_place, site_argument, site_option
 from clerk.cli.exits import OK
-from clerk.cli.sites import update_site
+from clerk.cli.sites import check_reader, update_site
 from clerk.names import STAGES
 
 
@@ -32,18 +32,18 @@ def run_stage(place: Place, stage: str, subdomain: str, proceed: bool, pdf_path:
     """Run one STAGE of a site in this process, on what is there from those before it; exit 1 if it fails."""
     from clerk import sites
     from clerk.commands import local
+    from clerk.pipeline import wiring
 
     if pdf_path is not None and stage != "ocr":
         raise click.UsageError(f"--pdf-path names what ocr is to read; {stage} takes all of the site")
     with place.open() as mill:
+        site = sites.find(mill, subdomain)
+        if stage == "ocr" or (stage == "fetch" and proceed):
+            check_reader(place, site)
         if pdf_path is not None:
-            site = sites.find(mill, subdomain)
-            from clerk.reading import backends
-
-            label = str(site.extra.get("ocr_backend") or place.config.ocr_backend)
-            backend = backends.find(label, place.plugins.ocr_backend)
+            backend = wiring.reader(wiring.backend_label(place.config, site.extra))
             place.say(local.read_one(place.config, subdomain, pdf_path, backend))
             if not proceed:
                 return OK
-        place.say(local.run_stage(mill, stage, subdomain, proceed).text)
+        place.say(local.run_stage(mill, place.config, stage, subdomain, proceed).text)
     return OK

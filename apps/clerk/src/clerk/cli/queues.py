@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +12,7 @@ from clerk.cli.app import (
     Command,
     Place,
     as_json,
+    confirm,
     document,
     line,
     pass_place,
@@ -19,6 +22,9 @@ from clerk.cli.app import (
     yes_option,
 )
 
+if TYPE_CHECKING:
+    from clerk.commands.failures import Missing
+
 
 @click.command(cls=Command, short_help="List jobs that failed, with their errors.")
 @click.option("--queue", default="ocr", show_default=True, metavar="NAME", help="Of this queue.")
@@ -27,7 +33,8 @@ from clerk.cli.app import (
 @as_json
 @pass_place
 def check_failed(place: Place, queue: str, limit: int, subdomain: str | None, json_wanted: bool) -> None:
-    """List jobs that failed: how many there are, then of the newest ones the site, the file, when, and the whole error."""
+    """List jobs that failed or were purged: how many there are, then of the newest ones the site, the file, when, and the
+    whole error. With `--queue fetch` also documents that could not be downloaded."""
     from clerk import sites
     from clerk.commands.failures import failures
 
@@ -50,7 +57,24 @@ def check_failed(place: Place, queue: str, limit: int, subdomain: str | None, js
         line(f"  Error: {one.error_class or 'error'}")
         for text in one.error.splitlines():
             line(f"    {text}")
+    if found.missing:
+        line()
+        line(f"Documents that could not be downloaded: {found.missing_total}")
+    _documents(found.missing)
+    if found.elsewhere:
+        line()
+        others = ", ".join(f"{total} in {stage}" for stage, total in found.elsewhere.items())
+        line(f"Elsewhere: {others} (--queue {next(iter(found.elsewhere))})")
     return None
+
+
+def _documents(found: Sequence[Missing]) -> None:
+    for missing in found:
+        line()
+        line(f"Document: {missing.document}")
+        line(f"  Site: {missing.site}")
+        line(f"  Address: {missing.url}")
+        line(f"  Error: {missing.error}")
 
 
 def _moment(at: datetime | None) -> str:
@@ -64,7 +88,7 @@ def _moment(at: datetime | None) -> str:
 def purge_queue(place: Place, name: str, yes: bool) -> None:
     """End what is queued in NAME: fetch, ocr, compilation, extraction, deploy; or high, that of high runs in each of them.
 
-    These jobs count as failed, so that what comes after them goes on.
+    These jobs count as failed, so that what comes after them goes on; `check-failed` lists them.
     """
     from clerk.commands import failures
 
@@ -72,6 +96,6 @@ def purge_queue(place: Place, name: str, yes: bool) -> None:
     refuse_silence(yes)
     with place.open() as mill:
         if not yes:
-            click.confirm(f"End {plural(failures.queued(mill, queue), 'queued job')} of {queue}?", abort=True)
+            confirm(f"End {plural(failures.queued(mill, queue), 'queued job')} of {queue}?")
         count = failures.purge_queue(mill, queue)
     place.say(f"Purged {plural(count, 'job')} from {queue}")

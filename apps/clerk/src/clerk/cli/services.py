@@ -45,6 +45,8 @@ def install_workers(place: Place, target: str | None, output: Path | None, dry_r
     chosen = target or services.default_target()
     as_services_see_it = config.load(environ={})  # what this shell has exported is not there when they start
     files = services.install(chosen, as_services_see_it, _env_file(), output, dry_run)
+    if (env := _env_file()) and (wrong := config.seen_by_others(env)):
+        click.echo(f"Warning: {wrong}", err=True)
     for path, text in files:
         if dry_run:
             line(f"==> {path}")
@@ -60,13 +62,16 @@ def install_workers(place: Place, target: str | None, output: Path | None, dry_r
 @_output("Remove the files that were written there.")
 @pass_place
 def uninstall_workers(place: Place, target: str | None, output: Path | None) -> None:
-    """Stop and remove exactly the services that install-workers installed."""
+    """Stop and remove exactly the services that install-workers installed. What ends containers is said."""
     from clerk import services
 
-    gone = services.uninstall(target or services.default_target(), _env_file(), output)
+    chosen = target or services.default_target()
+    gone = services.uninstall(chosen, _env_file(), output)
     for path in gone:
         place.say(str(path))
     place.say(f"Removed {plural(len(gone), 'file')}" if gone else "No services of clerk are installed")
+    if gone and (ends := services.TARGETS[chosen].ends):
+        line(f"What was started from them runs on; to end it, type: {ends}")
 
 
 @click.command(cls=Command, short_help="Restart the workers, each after the item at hand.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -48,8 +49,10 @@ def _extra(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
 
 
 def _lat_lng(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, str] | None:
-    if not value:
+    if value is None:
         return None
+    if not value:
+        return "", ""  # nobody knows where
     lat, _, lng = (part.strip() for part in value.partition(","))
     try:
         inside = abs(float(lat)) <= 90 and abs(float(lng)) <= 180
@@ -94,6 +97,8 @@ def new(place: Place, /, all_agendas: bool, local: bool, no_enqueue: bool, **giv
         raise click.UsageError("--local runs it, --no-enqueue does not; give one of them")
     described = _described(_asked(given))
     _check_parts(place, described)
+    if local:
+        check_reader(place, described)
     with place.open() as mill:
         sites.create(mill, described)
         if no_enqueue:
@@ -103,18 +108,25 @@ def new(place: Place, /, all_agendas: bool, local: bool, no_enqueue: bool, **giv
         place.say(f"Enqueueing new site {described.subdomain} with high priority")
         asked = sites.update(mill, described.subdomain, sites.Options(all_years=True, all_agendas=all_agendas))
         place.plugins.post_create(described.subdomain)
+        if not local and is_terminal() and not mill.workers():
+            place.say("No worker is running: `clerk worker all` starts one")
         return _run_here(place, mill, asked) if local else OK
 
 
+_NEEDED = ("subdomain", "name", "scraper")
+
+
 def _asked(given: dict[str, Any]) -> dict[str, Any]:
-    """What must be known is asked for, on a terminal; there what may be known is offered, too."""
-    missing = [name for name in ("subdomain", "name", "scraper") if not given[name]]
-    if missing and not is_terminal():
-        words = ["SITE" if name == "subdomain" else f"--{name}" for name in missing]
-        raise click.UsageError(f"missing {', '.join(words)}; without a terminal nobody can be asked for it")
-    for name, question, usual, check in _questions() if missing else ():
-        if not given[name]:
-            given[name] = click.prompt(question, default=usual, show_default=bool(usual), value_proc=_again(check))
+    """What is missing is asked for on a terminal. Elsewhere what no site can be without must be there; the rest may be
+    left unsaid."""
+    if is_terminal():
+        for name, question, usual, check in _questions():
+            if given[name] is None or (usual is None and not given[name]):
+                given[name] = click.prompt(question, default=usual, show_default=bool(usual), value_proc=_again(check))
+        return given
+    missing = ["SITE" if name == "subdomain" else f"--{name}" for name in _NEEDED if not given[name]]
+    if missing:
+        raise click.UsageError(f"missing {', '.join(missing)}; without a terminal nobody can be asked for it")
     return given
 
 
@@ -133,7 +145,7 @@ def _questions() -> list[tuple[str, str, str | None, Callable[[str], Any]]]:
     return [
         ("subdomain", "Subdomain", None, names.subdomain),
         ("name", "Name", None, str),
-        ("state", "State", "", lambda text: text or None),
+        ("state", "State", "", str),
         ("country", "Country", "US", str),
         ("kind", "Kind", "city", str),
         ("start_year", "Start year", str(datetime.now(UTC).year), lambda text: year.convert(text, None, ctx)),
@@ -160,8 +172,9 @@ def _described(given: dict[str, Any]) -> Description:
     from clerk.sites import Description
 
     names.subdomain(given["subdomain"])
-    lat, lng = given.pop("lat_lng") or (None, None)
-    return Description(**{**given, "extra": given["extra"] or {}}, lat=lat, lng=lng)
+    said: dict[str, Any] = {name: value or None for name, value in given.items()}  # "" says that nobody knows
+    lat, lng = said.pop("lat_lng") or ("", "")
+    return Description(**{**said, "extra": said["extra"] or {}}, lat=lat or None, lng=lng or None)
 
 
 def _check_parts(place: Place, described: Description) -> None:
@@ -181,6 +194,13 @@ def _check_backend(label: str | None) -> None:
         wiring.reader(str(label))
 
 
+def check_reader(place: Place, site: Description, option: str | None = None) -> None:
+    """Where this process is to read a site's documents: who cannot do that here is named before anything is started."""
+    from clerk.pipeline import wiring
+
+    wiring.reader(wiring.backend_label(place.config, site.extra, option))
+
+
 # ---- change
 
 
@@ -197,7 +217,7 @@ def change(
 
     new = {name: value for name, value in given.items() if value is not None}
     if lat_lng is not None:
-        new |= {"lat": lat_lng[0], "lng": lat_lng[1]}
+        new |= {"lat": lat_lng[0] or None, "lng": lat_lng[1] or None}
     if not new and moved is None:
         raise click.UsageError(f"nothing to change; `clerk change {subdomain} --help` lists what can be")
     with place.open() as mill:
@@ -259,6 +279,8 @@ def update_site(place: Place, subdomain: str, options: Options, local: bool) -> 
     from clerk import sites
 
     with place.open() as mill:
+        if local:
+            check_reader(place, sites.find(mill, subdomain), options.ocr_backend)
         asked = sites.update(mill, subdomain, options)
         place.say(f"Enqueueing {subdomain} with high priority")
         _say_active(place, asked)
@@ -275,8 +297,12 @@ def _say_active(place: Place, asked: Enqueued) -> None:
 def _run_here(place: Place, mill: Any, asked: Enqueued) -> int:
     from clerk.commands import local
 
-    ended = local.run_to_end(mill, asked)
-    place.say(ended.text)
+    if sys.stderr.isatty() and not place.quiet:
+        click.echo(f"It is run here; `clerk status -s {asked.subdomain}`, elsewhere, says how far it is", err=True)
+    for ended in local.run_to_end(mill, place.config, asked):
+        place.say(ended.text)
+        for hint in ended.hints:
+            place.say(f"`{hint}` says why")
     return OK
 
 

@@ -19,7 +19,8 @@ GRACE = 30.0  # seconds that an item may go on after SIGTERM; then it goes back,
 def worker(place: Place, kind: str, num_workers: int, burst: bool) -> int:
     """Run a worker of TYPE: fetch, ocr, compilation, extraction, deploy or all.
 
-    SIGTERM or Ctrl-C ends it: the items at hand may take 30 seconds more, then they go back to the queue.
+    SIGTERM or Ctrl-C ends it: the items at hand may take 30 seconds more, then they go back to the queue. A database that
+    is out of reach is waited for, unless --burst.
     """
     from clerk import app, logs, sentry
 
@@ -27,7 +28,7 @@ def worker(place: Place, kind: str, num_workers: int, burst: bool) -> int:
         from clerk.reading import backends
 
         backends.find(place.config.ocr_backend, place.plugins.ocr_backend)
-    with place.open(worker=logs.worker_name(kind)) as mill:
+    with place.open(worker=logs.worker_name(kind), patient=not burst) as mill:
         sentry.configure(place.config)
         app.work(mill, kind, num_workers, until="idle" if burst else None, grace=GRACE)
     return OK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clerk import services
-from clerk.config import Config, dotenv_file
+from clerk.config import Config, dotenv_file, seen_by_others
 from clerk.services import sizing
 
 if TYPE_CHECKING:
@@ -30,9 +29,8 @@ def settings(folder: Path) -> Iterator[Answer]:
     if path is None:
         yield Answer(False, ".env", f"none in {folder} or above; services need one")
         return
-    mode = stat.S_IMODE(path.stat().st_mode)
-    private = not mode & 0o077
-    yield Answer(private, ".env", f"{path}" + ("" if private else f" can be read by others ({mode:o}): chmod 600 {path}"))
+    wrong = seen_by_others(path)
+    yield Answer(wrong is None, ".env", wrong or str(path))
 
 
 def workers(mill: Mill, config: Config) -> Iterator[Answer]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clerk import names, sites
+from clerk import logs, names, sentry, sites
 from clerk.db import terminal
 from clerk.db.views import PIPELINE
 from clerk.errors import ClerkError, Usage
-from clerk.storage import Document, SiteFiles
+from clerk.pipeline.working import telling_of_the_killed
+from clerk.storage import Document, SiteFiles, sha256_of
 
 if TYPE_CHECKING:
     from clerk.config import Config
@@ -25,18 +26,33 @@ _GOOD = {"completed", "completed_with_errors"}
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended, in a line for people."""
+    """How a run ended, in a line for people, and what they may type next."""
 
     run: Run
     text: str
+    hints: tuple[str, ...] = ()
 
 
-def run_to_end(mill: Mill, asked: Enqueued) -> Ended:
-    """Works on a run until it ends, and on the one that follows it. A run that fails is an error."""
-    for run in (asked.run, asked.follow_up):
-        if run is not None:
+def run_to_end(mill: Mill, config: Config, asked: Enqueued) -> list[Ended]:
+    """Works on a run until it ends, and on the one that follows it. If the last one fails, that is an error."""
+    runs = [run for run in (asked.run, asked.follow_up) if run is not None]
+    with _telling(config):
+        for run in runs:
             _work(mill, run)
-    return _judged(mill, asked.subdomain, asked.run if asked.follow_up is None else asked.follow_up)
+    earlier = [Ended(run, f"{asked.subdomain}: {_outcome(mill, run)}") for run in map(mill.run, runs[:-1]) if run.terminal]
+    return [*earlier, _judged(mill, asked.subdomain, runs[-1])]
+
+
+@contextmanager
+def _telling(config: Config) -> Iterator[None]:
+    """What is done here is in the log, in Loki and in Sentry as what workers do; the command says only how it ended."""
+    logs.configure(config, logs.worker_name("local"), typed=True)
+    sentry.configure(config)
+    try:
+        with telling_of_the_killed():
+            yield
+    finally:
+        logs.configure(config)
 
 
 def _work(mill: Mill, run: int) -> None:
@@ -54,20 +70,35 @@ def _judged(mill: Mill, subdomain: str, number: int) -> Ended:
         site = sites.find(mill, subdomain)
         why = site.last_error_message or run.error or run.state
         raise ClerkError(f"the run of {subdomain} {run.state} in {site.current_stage}: {why}")
-    read = run.stage("ocr")
+    read, missing = run.stage("ocr").failed, _missing(mill, run)
+    hints = [f"clerk check-failed -s {subdomain}"] * bool(read)
+    hints += [f"clerk check-failed -s {subdomain} --queue fetch"] * bool(missing)
+    return Ended(run, f"{subdomain}: {_outcome(mill, run)}", tuple(hints))
+
+
+def _outcome(mill: Mill, run: Run) -> str:
+    if run.state not in _GOOD:
+        return f"{run.state}: {run.error or run.reason}"
+    read, missing = run.stage("ocr"), _missing(mill, run)
     failed = f", {read.failed} failed" if read.failed else ""
-    return Ended(run, f"{subdomain}: {run.reason or 'completed'} ({read.completed} of {read.total} documents read{failed})")
+    away = f"; {missing} could not be downloaded" if missing else ""
+    return f"{run.reason or 'completed'} ({read.completed} of {read.total} documents read{failed}{away})"
+
+
+def _missing(mill: Mill, run: Run) -> int:
+    """How many documents its source lists that could not be had."""
+    return sum(int(job.result["missing"]) for job in mill.jobs(run=run.id, stage="fetch") if job.result)
 
 
 # ---- one stage
 
 
-def run_stage(mill: Mill, stage: str, subdomain: str, proceed: bool = False) -> Ended:
+def run_stage(mill: Mill, config: Config, stage: str, subdomain: str, proceed: bool = False) -> Ended:
     """This stage alone, on what those before it left; with `proceed` also what comes after it."""
     sites.find(mill, subdomain)
-    how: dict[str, Any] = {}
-    if stage == "ocr":  # what is to be read is known only to fetch, which then asks no source
-        how["args"] = {"skip_fetch": True}
+    # What is to be read is known only to fetch, which asks no source then. All options are said: those that are not
+    # would be those of the last run.
+    how: dict[str, Any] = {"args": sites.Options(skip_fetch=stage == "ocr").args()}
     if stage in ("fetch", "ocr"):
         how["only"] = None if proceed else names.STAGES[: names.STAGES.index(stage) + 1]
     else:
@@ -75,7 +106,8 @@ def run_stage(mill: Mill, stage: str, subdomain: str, proceed: bool = False) -> 
     with mill.transaction() as connection:
         run = mill.start(PIPELINE, subdomain, priority="high", if_active="refuse", connection=connection, **how)
         terminal.started(connection, subdomain, run.id)
-    _work(mill, run.id)
+    with _telling(config):
+        _work(mill, run.id)
     _refuse_failed(subdomain, mill.run(run.id), [stage])
     ended = _judged(mill, subdomain, run.id)
     done = ended.run.stage(stage)
@@ -98,19 +130,30 @@ def _said(stage: Stage) -> str:
 
 def read_one(config: Config, subdomain: str, path: Path, backend: Any) -> str:
     """Reads one document that is in the storage already; says what became of it. The next run finds its text."""
-    from clerk.reading.documents import Long, finish_document, read_document, read_part
-
     files = SiteFiles(config.storage, subdomain)
     document = document_at(files, path)
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    with _telling(config), logs.about(subdomain=subdomain, stage="ocr"):
+        logs.milestone("ocr", "started", document=document.key)
+        try:
+            said = _read(config, files, document, path, backend)
+        except ClerkError as error:
+            logs.milestone("ocr", "failed", error=str(error), kind=sentry.UNREADABLE)
+            raise
+        logs.milestone("ocr", "completed", document=document.key)
+    return said
+
+
+def _read(config: Config, files: SiteFiles, document: Document, path: Path, backend: Any) -> str:
+    from clerk.reading.documents import Long, finish_document, read_document, read_part
+
+    sha256 = sha256_of(path)
     came = read_document(files, document, sha256, config, backend, html=path.suffix == ".html")
     if isinstance(came, Long):
         for part in came.parts:
             read_part(files, document, sha256, part, config, backend)
         came = finish_document(files, document, sha256, came.parts, backend)
     without = f", {len(came.errors)} without text" if came.errors else ""
-    return f"{document.key}: {came.pages} pages{without}"
+    return f"{document.key}: {came.pages} page{'' if came.pages == 1 else 's'}{without}"
 
 
 def document_at(files: SiteFiles, path: Path) -> Document:

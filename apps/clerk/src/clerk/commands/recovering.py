@@ -25,15 +25,14 @@ log = logging.getLogger("clerk.reconcile")
 
 _TARGET = re.compile(rf"(run|job|worker|{PIPELINE}) (\S+)")
 _LATE = "extraction was not started within 2 h of compilation: published without it"
+_UNFINISHED = ("queued", "in_progress")
 _MOST_HELD = 10_000  # jobs in progress: each has a slot of a worker
 
 # Of a run that has ended meanwhile, or is being stopped, nothing is said: the engine sees to it.
-_ORPHANED = text("""
+_SILENT = text("""
     SELECT s.subdomain, s.run_id, s.current_stage, s.updated_at FROM clerk_site s
         JOIN gristmill_runs r ON r.id = s.run_id
-    WHERE s.outcome IS NULL AND s.updated_at < :before AND r.state IN ('queued', 'in_progress') AND NOT EXISTS (
-        SELECT 1 FROM gm_stage g JOIN gm_job j ON j.stage_id = g.id WHERE g.run_id = s.run_id AND j.state IN (0, 1))
-    ORDER BY s.subdomain
+    WHERE s.outcome IS NULL AND s.updated_at < :before AND r.state IN ('queued', 'in_progress') ORDER BY s.subdomain
     """).bindparams(bindparam("before", type_=Moment)).columns(updated_at=Moment)  # fmt: skip
 
 
@@ -65,7 +64,7 @@ def recover(
     mill: Mill, *, dry_run: bool = False, threshold_hours: float = 2, subdomain: str | None = None
 ) -> Recovered | None:
     """None: another one is at work, and this one stepped aside."""
-    held = _held(mill)
+    held = _held(mill, subdomain)
     late = [(site, _LATE) for site, _ in reconciling.late_extractions(mill, subdomain)]
     found = reconciling.reconcile(mill, dry_run=dry_run, threshold_hours=threshold_hours, subdomain=subdomain)
     if found is None:
@@ -75,13 +74,13 @@ def recover(
     for repair in found:
         for site in _sites_of(mill, repair, held):
             (left if repair.left else mended).append((site, _reason(repair)))
-    return Recovered(mended + late, left, [] if dry_run else _twice(mill))
+    return Recovered(mended + late, left, [] if dry_run else _twice(mill, subdomain))
 
 
-def _held(mill: Mill) -> Mapping[int, list[str]]:
-    """Whose jobs each worker has; once it is rescued nobody knows."""
+def _held(mill: Mill, subdomain: str | None) -> Mapping[int, list[str]]:
+    """Whose jobs each worker has; once it is rescued nobody knows. Of one site, if only that was asked for."""
     held: dict[int, list[str]] = {}
-    for job in mill.jobs(pipeline=PIPELINE, state="in_progress", limit=_MOST_HELD):
+    for job in mill.jobs(pipeline=PIPELINE, subject=subdomain, state="in_progress", limit=_MOST_HELD):
         if job.worker is not None and job.subject is not None and job.subject not in held.setdefault(job.worker, []):
             held[job.worker].append(job.subject)
     return held
@@ -109,12 +108,13 @@ def _reason(repair: Repair) -> str:
     return repair.detail if repair.what == "look into" else f"{repair.what}: {repair.detail}{about}"
 
 
-def _twice(mill: Mill) -> list[str]:
+def _twice(mill: Mill, subdomain: str | None) -> list[str]:
     with mill.transaction() as connection:
-        found = health.recovered_often(connection, datetime.now(UTC))
+        found = [name for name in health.recovered_often(connection, datetime.now(UTC)) if subdomain in (None, name)]
     for site in found:
         fields = {"kind": RECOVERED_TWICE, "subdomain": site}
-        log.error("%s was recovered twice within 24 h; the next time its run fails", site, extra={"fields": fields})
+        said = "%s was recovered twice within 24 h; if its state has to be mended a third time, its run fails"
+        log.error(said, site, extra={"fields": fields})
     return found
 
 
@@ -135,8 +135,9 @@ def orphans(mill: Mill, max_age_hours: float) -> list[Orphan]:
     """Active runs that nothing will move: no job of theirs is queued or leased, and they have not changed for so long."""
     before = datetime.now(UTC) - timedelta(hours=max_age_hours)
     with mill.transaction() as connection:
-        rows = connection.execute(_ORPHANED, {"before": before})
-        return [Orphan(row.subdomain, row.run_id, row.current_stage, row.updated_at) for row in rows]
+        rows = connection.execute(_SILENT, {"before": before})
+        silent = [Orphan(row.subdomain, row.run_id, row.current_stage, row.updated_at) for row in rows]
+    return [one for one in silent if not mill.jobs(run=one.run, state=_UNFINISHED, limit=1)]
 
 
 def clean_up(mill: Mill, orphan: Orphan, reenqueue: bool) -> Orphan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from clerk.errors import ClerkError
 from clerk.storage import SiteFiles
 
 _log = logging.getLogger("clerk.compiling")
+Sites = Callable[[], Iterable[Mapping[str, Any]]]  # asked for while nobody else writes a list: the last one is the newest
 
 # Rows of the three tables keep their order; numbers that were only keys within a site are given anew.
 _COPIED: dict[str, tuple[str, ...]] = {
@@ -33,17 +34,16 @@ _COPIED: dict[str, tuple[str, ...]] = {
 _IF_MISSING = {"entities_json": f"'{schema.NO_ENTITIES}'", "votes_json": f"'{schema.NO_VOTES}'"}  # in older databases
 
 
-def build_full(storage: Path, sites: Iterable[Mapping[str, Any]]) -> Path:
+def build_full(storage: Path, sites: Sites) -> Path:
     """Both, each at once. A site without a database is left out; one whose database cannot be read too, with a warning."""
-    rows = sorted(sites, key=lambda row: str(row["subdomain"]))
-    write_sites(storage, rows)
+    write_sites(storage, sites)
     path = Path(storage) / "meetings.db"
     with building(path), replacing(path, os.getpid(), schema.check) as db:
         db.execute("COMMIT")
         db.execute("PRAGMA journal_mode = TRUNCATE").fetchall()  # so that a site whose database is broken can be taken back
         schema.create_tables(db, all_sites=True)
-        for row in rows:
-            files = SiteFiles(storage, str(row["subdomain"]))
+        for subdomain in sorted(str(row["subdomain"]) for row in sites()):
+            files = SiteFiles(storage, subdomain)
             if files.database.is_file():
                 _add(db, files)
         db.execute("BEGIN")
@@ -76,13 +76,13 @@ def _copy(db: sqlite3.Connection, subdomain: str, table: str, columns: tuple[str
         )
 
 
-def write_sites(storage: Path, sites: Iterable[Mapping[str, Any]]) -> Path:
+def write_sites(storage: Path, sites: Sites) -> Path:
     """The list of sites as a table `sites` with the columns that the rows have."""
-    rows = [dict(row) for row in sites]
-    columns = list(dict.fromkeys(["subdomain", *(name for row in rows for name in row)]))
-    quoted = ['"' + name.replace('"', '""') + '"' for name in columns]
     path = Path(storage) / "sites.db"
     with building(path), replacing(path, os.getpid(), _check_sites) as db:
+        rows = [dict(row) for row in sites()]
+        columns = list(dict.fromkeys(["subdomain", *(name for row in rows for name in row)]))
+        quoted = ['"' + name.replace('"', '""') + '"' for name in columns]
         db.execute(f"CREATE TABLE sites ({', '.join(['subdomain TEXT NOT NULL PRIMARY KEY', *quoted[1:]])})")
         db.executemany(
             f"INSERT INTO sites VALUES ({', '.join('?' * len(columns))})",

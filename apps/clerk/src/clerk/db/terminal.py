@@ -75,7 +75,7 @@ DEPLOYED: Final = (
     FROM jobs j WHERE clerk_site.subdomain = j.subject AND j.state IN ('completed', 'completed_with_errors')""",
     """
     UPDATE clerk_site SET unpublished = false
-    WHERE subdomain IN (SELECT subject FROM jobs WHERE state IN ('completed', 'completed_with_errors', 'skipped'))""",
+    WHERE subdomain IN (SELECT subject FROM jobs WHERE state IN ('completed', 'completed_with_errors'))""",
 )
 
 _STARTED = "SELECT CAST(:run AS bigint) AS run_id, CAST(:subdomain AS text) AS subject, :now AS finished_at"

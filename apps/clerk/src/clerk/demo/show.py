@@ -76,7 +76,10 @@ def console(stream: TextIO | None = None) -> Console:
 
 def say(to: Console, text: str) -> None:
     """A line as it is: long ones go on, so that paths in them can be copied."""
-    to.out(text, highlight=False)
+    if to.is_terminal:
+        to.out(text, highlight=False)
+    else:  # Rich would write a line again that an interrupt came just after
+        print(text, file=to.file, flush=True)
 
 
 # ---- (a) progress

@@ -38,24 +38,27 @@ _COMMAND_SECONDS = 120
 _SSH_LOST = 255
 _RSYNC_LOST = {10, 12, 23, 24, 30, 35, _SSH_LOST}  # socket, stream, files that changed or went meanwhile, time-outs
 
-# $1 root, $2 versions of the site, $3 link. Says which version is published.
+# $1 root, $2 versions of the site, $3 link, $4 how many. Says which version is published, then the last ones that were
+# not finished: what has arrived of them need not travel again.
 _BEGIN = """set -eu
 mkdir -p -- "$1"
 cd -- "$1"
 mkdir -p -- "$2"
-if [ -L "$3" ]; then readlink -- "$3"; elif [ -e "$3" ]; then echo "$3 is no link that clerk has made" >&2; exit 3; fi
+if [ -L "$3" ]; then printf 'published %s\\n' "$(readlink -- "$3")"
+elif [ -e "$3" ]; then echo "$3 is no link that clerk has made" >&2; exit 3; fi
+find "$2" -maxdepth 1 -type d -name '.new-*' | LC_ALL=C sort -r | head -n "$4" | sed 's/^/unfinished /'
 """
 
 # $1 root, $2 versions of the site, $3 link, $4 version. One at a time, where flock is; says which one was there if it is
-# a later one. A version that was not finished within a day will not be.
+# a later one. Earlier ones that were not finished need not be: whoever is still at one of them is told so.
 _SWITCH = """set -eu
 cd -- "$1"
 exec 9>"$2/.lock"
 if command -v flock >/dev/null; then flock 9; fi
+is_later() { [ "$1" != "$2" ] && [ "$(printf '%s\\n' "$1" "$2" | LC_ALL=C sort | tail -n 1)" = "$1" ]; }
 before=
 if [ -L "$3" ]; then before=$(readlink -- "$3"); before=${before##*/}; fi
-latest=$(printf '%s\\n' "${before%.*}" "${4%.*}" | LC_ALL=C sort | tail -n 1)
-if [ "$latest" != "${4%.*}" ]; then printf '%s\\n' "$before"; exit 0; fi
+if is_later "${before%.*}" "${4%.*}"; then rm -rf -- "$2/.new-$4"; printf '%s\\n' "$before"; exit 0; fi
 mv -T -- "$2/.new-$4" "$2/$4"
 sync -f -- "$2/$4" 2>/dev/null || sync
 ln -s -- "$2/$4" "$2/.new-link-$4"
@@ -63,10 +66,13 @@ mv -T -- "$2/.new-link-$4" "$3"
 for old in "$2"/*; do
     case ${old##*/} in "$4" | "$before") ;; *) rm -rf -- "$old" ;; esac
 done
-find "$2" -maxdepth 1 -name '.new-*' -mtime +0 -exec rm -rf -- {} +
+for old in "$2"/.new-*; do
+    name=${old##*/.new-} name=${name#link-}
+    if is_later "${4%.*}" "${name%.*}"; then rm -rf -- "$old"; fi
+done
 """
 
-_ABANDON = 'rm -rf -- "$1/$2/.new-$3"'
+_UNFINISHED = 15  # that rsync links from; it takes twenty folders
 
 
 @dataclass(frozen=True)
@@ -115,26 +121,33 @@ class RsyncDeployer:
         where = f"{self.there.host}:{self.there.path}"
         versions = f"{VERSIONS}/{checked(publication).subdomain}"
         now = f"{publication.version}.{secrets.token_hex(4)}"
-        before = self._there(_BEGIN, self.there.path, versions, publication.subdomain).rpartition("/")[2]
+        before, unfinished = self._begin(versions, publication.subdomain)
         refuse_older(publication, version_of(before), where)
         try:
-            self._bring(publication, versions, now, before)
-        except ClerkError:
-            self._abandon(versions, now)
+            self._bring(publication, versions, now, [before, *unfinished] if before else unfinished)
+        except ClerkError:  # a later one may have been published meanwhile, and this one's folder removed
+            refuse_older(publication, version_of(self._begin(versions, publication.subdomain)[0]), where)
             raise
         later = self._there(_SWITCH, self.there.path, versions, publication.subdomain, now)
         refuse_older(publication, version_of(later), where)
 
-    def _bring(self, publication: Publication, versions: str, now: str, before: str) -> None:
-        """Only what is not there yet travels: rsync links the rest from the version before. What is as long and as old,
-        by the second, is the same PDF; of a database that is not enough."""
+    def _begin(self, versions: str, link: str) -> tuple[str, list[str]]:
+        """Which version is published, and which were not finished."""
+        said = self._there(_BEGIN, self.there.path, versions, link, str(_UNFINISHED))
+        found = [(what, path.rpartition("/")[2]) for what, _, path in (line.partition(" ") for line in said.splitlines())]
+        published = next((name for what, name in found if what == "published"), "")
+        return published, [name for what, name in found if what == "unfinished"]
+
+    def _bring(self, publication: Publication, versions: str, now: str, there: list[str]) -> None:
+        """Only what is not there yet travels: rsync links the rest from the version before, or from one that was broken
+        off, whose files are whole. What is as long and as old, by the second, is the same PDF; of a database that is not
+        enough."""
         pdfs = {name: path for name, path in publication.files.items() if name.endswith(".pdf")}
         rest = {name: path for name, path in publication.files.items() if name not in pdfs}
         to = f"{self.there.host}:{self.there.path}/{versions}/.new-{now}/"
         for files, options in ((pdfs, []), (rest, ["--checksum"])):
             if files:
-                link_dest = [f"--link-dest=../{before}"] if before else []
-                self._rsync(files, [*options, *link_dest], to)
+                self._rsync(files, [*options, *(f"--link-dest=../{one}" for one in there)], to)
 
     def _rsync(self, files: Mapping[str, Path], options: list[str], to: str) -> None:
         with storage.critical_if_nobody_can(), Scratch("publish") as scratch:
@@ -148,13 +161,6 @@ class RsyncDeployer:
         command = shlex.join(["sh", "-c", program, "clerk", *arguments])
         host = self.there.host.replace("[", "").replace("]", "")  # ssh takes an IPv6 address as it is
         return _run([*self._ssh, "--", host, command], _COMMAND_SECONDS, {_SSH_LOST}).strip()
-
-    def _abandon(self, versions: str, now: str) -> None:
-        """Best effort: what is left goes a day later."""
-        try:
-            self._there(_ABANDON, self.there.path, versions, now)
-        except ClerkError:
-            return
 
 
 def _run(command: list[str], seconds: float | None, lost: set[int]) -> str:

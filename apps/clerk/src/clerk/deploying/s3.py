@@ -10,7 +10,6 @@ Credentials, region and endpoint are those of the environment or of `.env` (AWS_
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -25,6 +24,7 @@ from clerk.deploying.folder import version_of
 from clerk.deploying.publication import checked, content_type, refuse_older
 from clerk.errors import ClerkError, Transient, Usage
 from clerk.parts import Publication
+from clerk.storage import sha256_of
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config, S3Store
@@ -72,6 +72,8 @@ class S3Deployer:
                 listing["files"][name] = _bring(store, root, listing["version"], name, path, before)
             text = orjson.dumps(listing, option=orjson.OPT_INDENT_2)
             _put(store, f"{root}/versions/{listing['version']}/files.json", text)
+            now = _listing(store, f"{root}/current.json")  # to bring it all may have taken long
+            refuse_older(publication, now and version_of(now["version"]), f"s3://{self.bucket}/{root}")
             _put(store, f"{root}/current.json", text)
             self._sweep(store, f"{root}/versions", listing)
 
@@ -117,16 +119,11 @@ def _bring(store: S3Store, root: str, version: str, name: str, path: Path, befor
     elif known is not None and (known["size"], known["modified"]) == (stat.st_size, stat.st_mtime_ns):
         return known
     else:
-        file = {"key": f"{root}/files/{_sha256(path)}.pdf", "size": stat.st_size, "modified": stat.st_mtime_ns}
+        file = {"key": f"{root}/files/{sha256_of(path)}.pdf", "size": stat.st_size, "modified": stat.st_mtime_ns}
         if _is_there(store, file):
             return file
     _put(store, file["key"], path)
     return file
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _is_there(store: S3Store, file: File) -> bool:

@@ -42,7 +42,8 @@ def cache_of(page: Path) -> Path:
 def extract_document(
     files: SiteFiles, document: Document, extractor: Extractor, progress: Callable[[int, int], None] | None = None
 ) -> Counts:
-    """Sees to it that every page of a document has a cache that is right. `progress(done, of)` after each page.
+    """Sees to it that every page of a document has a cache that is right. `progress(done, of)` after each page, as the
+    extractor gives it: a long document would else be silent until its end.
 
     Stopped halfway, it leaves whole caches; the next time only the missing ones are written.
     """
@@ -50,16 +51,14 @@ def extract_document(
     texts = [page.read_text(errors="replace") for page in pages]
     keys = _keys(texts, extractor)
     cached = [_read(page, key) for page, key in zip(pages, keys, strict=True)]
-    found = extractor.extract(texts) if None in cached else []
+    found = extractor.extract(texts) if None in cached else [one for one in cached if one is not None]
     votes = 0
-    for number, page in enumerate(pages):
-        have = cached[number]
-        one = have or found[number]
+    for number, (page, key, have, new) in enumerate(zip(pages, keys, cached, found, strict=True), 1):
         if have is None:
-            write(cache_of(page), _written(keys[number], one))
-        votes += len(one.votes["votes"])
+            write(cache_of(page), _written(key, new))
+        votes += len((have or new).votes["votes"])
         if progress:
-            progress(number + 1, len(pages))
+            progress(number, len(pages))
     return Counts(len(pages), cached.count(None), votes)
 
 

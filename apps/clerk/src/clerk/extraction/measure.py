@@ -59,7 +59,7 @@ def measure(folder: Path, extractor: Extractor) -> tuple[dict[str, Score], int, 
     for document in sorted(path for path in folder.iterdir() if path.is_dir()):
         texts = sorted(document.glob("*.txt"), key=lambda page: int(page.stem))
         begun = time.process_time()
-        found = extractor.extract([text.read_text() for text in texts])
+        found = list(extractor.extract([text.read_text() for text in texts]))
         seconds += time.process_time() - begun
         for text, extracted in zip(texts, found, strict=True):
             gold = orjson.loads(text.with_suffix(".json").read_bytes())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from clerk.errors import Usage
@@ -18,6 +18,7 @@ from clerk.parts import Entities, Entity, Extracted
 DEFAULT_MODEL: Final = "en_core_web_sm"
 CONFIDENCE: Final = 0.85  # these models give no number of their own; what the rules found as well keeps theirs if higher
 _LONGEST = 100_000  # characters of one page; models need memory for each
+_AT_ONCE = 50  # pages that a process takes, and gives, together: by spaCy's thousand nobody would see how far it is
 _KINDS: Final[dict[str, Literal["persons", "orgs", "locations"]]] = {
     "PERSON": "persons", "PER": "persons", "ORG": "orgs", "NORP": "orgs",
     "GPE": "locations", "LOC": "locations", "FAC": "locations",
@@ -56,17 +57,14 @@ class SpacyExtractor:
         meta = self._model.meta
         self.version = f"{meta.get('lang', '')}_{meta.get('name', model)}-{meta.get('version', '')}+{self._rules.version}"
 
-    def extract(self, pages: Sequence[str]) -> list[Extracted]:
+    def extract(self, pages: Sequence[str]) -> Iterator[Extracted]:
         by_rules = self._rules.extract(pages)
-        documents = self._model.pipe(
-            (page[:_LONGEST] for page in pages), n_process=self._processes if len(pages) > 50 else 1
-        )
-        return [
-            Extracted(
-                merged([(one.label_, one.text) for one in document.ents], ruled.entities, self._threshold), ruled.votes
-            )
-            for document, ruled in zip(documents, by_rules, strict=True)
-        ]
+        texts = (page[:_LONGEST] for page in pages)
+        processes = self._processes if len(pages) > _AT_ONCE else 1
+        documents = self._model.pipe(texts, batch_size=_AT_ONCE, n_process=processes)
+        for document, ruled in zip(documents, by_rules, strict=True):
+            found = [(one.label_, one.text) for one in document.ents]
+            yield Extracted(merged(found, ruled.entities, self._threshold), ruled.votes)
 
 
 def _load(model: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from clerk import names
-from clerk.errors import Unreadable
+from clerk.errors import Incomplete, Transient, Unreadable
 from clerk.fetchers import pages, selection, urls, words
 from clerk.fetchers.options import Options
 from clerk.parts import Fetched, Found, Known, Wanted, Web
@@ -47,10 +47,11 @@ class HttpIndex:
         hosts = {_host(self._url)}
         todo = deque([(self._url, 0)])
         seen = {self._url}
+        lost: list[Transient] = []  # pages that may be there in a moment
         listed: dict[str, bool] = {}  # whether a date was found: a second link to the same document may say it
         while todo:
             url, depth = todo.popleft()
-            for target, link in self._links_of(url, depth, hosts, seen):
+            for target, link in self._links_of(url, depth, hosts, seen, lost):
                 if self._is_document(target, hosts):
                     if not listed.get(target):
                         date = words.date_of(_texts(target, link), self._dates)
@@ -61,6 +62,8 @@ class HttpIndex:
                     if len(seen) <= _MOST_PAGES:
                         todo.append((target, depth + 1))
         self._report(sum(not dated for dated in listed.values()), len(seen))
+        if lost:
+            raise Incomplete(f"{len(lost)} of {len(seen)} pages of the index could not be read: {lost[0]}")
 
     def _report(self, undated: int, seen: int) -> None:
         if seen > _MOST_PAGES:
@@ -68,9 +71,16 @@ class HttpIndex:
         if undated:
             _log.warning("%s lists %d documents without a date: date_pattern may find it", urls.shown(self._url), undated)
 
-    def _links_of(self, url: str, depth: int, hosts: set[str], seen: set[str]) -> Iterator[tuple[str, pages.Link]]:
+    def _links_of(
+        self, url: str, depth: int, hosts: set[str], seen: set[str], lost: list[Transient]
+    ) -> Iterator[tuple[str, pages.Link]]:
         try:
             page = self._client.page(url, types=_HTML)
+        except Transient as error:
+            if not depth:
+                raise
+            lost.append(error)
+            return
         except Unreadable as error:
             if not depth:
                 raise

@@ -127,6 +127,6 @@ def keep(files: SiteFiles, document: Document, fetched: Fetched) -> Stored:
 
 
 def _sha256(path: Path) -> str | None:
-    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with contextlib.suppress(FileNotFoundError):
+        return storage.sha256_of(path)
     return None

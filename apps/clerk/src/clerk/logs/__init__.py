@@ -53,10 +53,11 @@ def in_child() -> bool:
     return _WORKER in os.environ and _relay is None
 
 
-def configure(config: Config, worker: str | None = None, aloud: bool = True) -> None:
+def configure(config: Config, worker: str | None = None, aloud: bool = True, typed: bool = False) -> None:
     """`worker`: this process is one, and called so. Without it: a worker's child, or a command that a person typed.
 
-    Not `aloud`: a worker beside which something else is shown. All of it is in its file.
+    Not `aloud`: a worker beside which something else is shown. `typed`: a person sees by other words what becomes of its
+    jobs, and on stderr only what goes wrong beside them. All of it is in its file.
     """
     close()
     mask = masker(config, _environment())
@@ -65,7 +66,7 @@ def configure(config: Config, worker: str | None = None, aloud: bool = True) -> 
     if name:
         _add(AppendingFile(config.log_dir / f"worker-{name}.log"), lines)
     if worker:
-        _speak_for_children(config, worker, mask, aloud)
+        _speak_for_children(config, worker, mask, aloud, typed)
     else:
         _add(Console(), Words(mask), logging.INFO if name else logging.WARNING)
         if name and _SOCKET in os.environ:
@@ -112,11 +113,11 @@ def milestone(
     log.log(logging.ERROR if what == "failed" else logging.INFO, "%s_%s", stage, what, extra={"fields": fields})
 
 
-def _speak_for_children(config: Config, worker: str, mask: Callable[[str], str], aloud: bool) -> None:
+def _speak_for_children(config: Config, worker: str, mask: Callable[[str], str], aloud: bool, typed: bool) -> None:
     global _relay
     console = Console()
-    words = sys.stderr.isatty()
-    level = _NOTHING if not aloud else logging.WARNING if _is_kept() else logging.INFO
+    words = typed or sys.stderr.isatty()
+    level = _NOTHING if not aloud else logging.WARNING if typed or _is_kept() else logging.INFO
     _add(console, Words(mask) if words else Lines(mask, worker), level)
     loki = _loki(config.loki_url, worker) if config.loki_url else None
     if loki:
@@ -126,7 +127,7 @@ def _speak_for_children(config: Config, worker: str, mask: Callable[[str], str],
         entry = read(line)
         if loki:
             loki.put(entry.at, entry.level, line)
-        if logging.getLevelNamesMapping().get(entry.level, logging.INFO) >= console.level:
+        if not typed and logging.getLevelNamesMapping().get(entry.level, logging.INFO) >= console.level:
             console.write(entry.words() if words else line)
 
     try:

@@ -34,6 +34,8 @@ class Book:
     rows: dict[str, Row] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)  # that this pass has dealt with
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("listed", "new", "missing", "failed_before"), 0))
+    notes_all: bool = False  # also what is as it was, so that a pass that is cut off need not ask for it again
+    noted: int = 0  # so many that need not be asked for again in this run
     _unwritten: list[tuple[Row, Row]] = field(default_factory=list)
 
     @classmethod
@@ -63,6 +65,11 @@ class Book:
         is_here = files.source(document) is not None or files.finished(document) == row["sha256"]
         return Known(row["sha256"], row["etag"], row["modified"]) if is_here else None
 
+    def had(self, document: Document) -> bool:
+        """Whether an earlier attempt of this run brought it: then there is nothing to ask."""
+        row = self.rows.get(document.key)
+        return row is not None and row["run_id"] == self.work.run and document.key not in self.seen
+
     # ---- what a source said
 
     def received(self, document: Document, fetched: Fetched) -> Iterator[Item]:
@@ -71,11 +78,17 @@ class Book:
         sha256 = row["sha256"] if fetched.unchanged and row is not None else fetched.sha256
         if not fetched.unchanged:
             self._change_received(document, fetched)
-        elif row is not None and (fetched.etag, fetched.modified) != (row["etag"], row["modified"]):
-            now = {"url": fetched.found.url, "etag": fetched.etag, "modified": fetched.modified, "state": row["state"]}
-            self._change(self._identity(document) | now)  # the same as before, but next time it is asked for by these
+        elif row is not None:
+            self._note_unchanged(document, fetched, row)
         self.seen.add(document.key)
         yield from self._item(document, sha256)
+
+    def _note_unchanged(self, document: Document, fetched: Fetched, row: Row) -> None:
+        notes = self.notes_all and row["run_id"] != self.work.run
+        if notes or (fetched.etag, fetched.modified) != (row["etag"], row["modified"]):
+            now = {"url": fetched.found.url, "etag": fetched.etag, "modified": fetched.modified, "state": row["state"]}
+            # Next time it is asked for by these.
+            self._change(self._identity(document) | now | (self._of_this_run(row) if notes else {}))
 
     def missing(self, document: Document, found: Found, error: str) -> None:
         """It is listed, and could not be had. What is here of it from before stays."""
@@ -87,6 +100,7 @@ class Book:
         self._change(values)
 
     def _change_received(self, document: Document, fetched: Fetched) -> None:
+        row = self.rows.get(document.key)
         values = self._identity(document) | {
             "url": fetched.found.url,
             "sha256": fetched.sha256,
@@ -94,9 +108,8 @@ class Book:
             "modified": fetched.modified,
             "content_type": fetched.content_type,
             "fetched_at": datetime.now(UTC),
-            "run_id": self.work.run,
+            **self._of_this_run(row),
         }
-        row = self.rows.get(document.key)
         same = row is not None and row["sha256"] == fetched.sha256  # a server that cannot tell sends it again
         values |= {} if same else {"state": "fetched", "error": None, "backend": self.backend}
         self._change(values | ({"state": row["state"]} if same and row is not None else {}))
@@ -137,6 +150,11 @@ class Book:
     def _identity(self, document: Document) -> dict[str, Any]:
         names = {"kind": document.kind, "meeting": document.meeting, "date": document.date}
         return {"subdomain": self.work.subdomain, "key": document.key, **names}
+
+    def _of_this_run(self, row: Row | None) -> dict[str, Any]:
+        """Once: what must be brought again by each attempt, since it vanishes, gets none of them further."""
+        self.noted += row is None or row["run_id"] != self.work.run
+        return {"run_id": self.work.run}
 
     def _change(self, values: dict[str, Any]) -> None:
         blank = {column.name: _BLANK.get(column.name) for column in tables.document.columns}

@@ -9,7 +9,8 @@ from sqlalchemy import update
 
 from clerk.config import load
 from clerk.db import tables
-from clerk.errors import Critical, Transient
+from clerk.errors import Critical, Transient, Usage
+from clerk.parts import OcrBackend
 from clerk.pipeline import wiring
 from clerk.pipeline.outcomes import note_change
 from clerk.pipeline.working import Work, working
@@ -26,7 +27,7 @@ def read(ctx: Context, sha256: str, backend: str, content_type: str) -> dict[str
     """Says how many pages it has, and how many of them have no text."""
     with working(ctx) as work:
         document = Document.of_key(str(ctx.key))
-        by = wiring.reader(backend)
+        by = _reader(backend)
         came = read_document(work.files, document, sha256, work.config, by, html=content_type == "text/html")
         if isinstance(came, Long):
             _read_parts(work, document, sha256, backend, came)
@@ -37,6 +38,14 @@ def read(ctx: Context, sha256: str, backend: str, content_type: str) -> dict[str
         return {"pages": came.pages, "without_text": len(came.errors)}
 
 
+def _reader(label: str) -> OcrBackend:
+    """Who cannot read on this machine may do so on another, or here once somebody has looked: no document is at fault."""
+    try:
+        return wiring.reader(label)
+    except Usage as error:
+        raise Critical(str(error)) from error
+
+
 def _read_parts(work: Work, document: Document, sha256: str, backend: str, long: Long) -> None:
     """Ends this attempt, until all parts have ended. Pages of one that cannot be read have that as their error."""
     about = {"document": document.key, "sha256": sha256, "backend": backend}
@@ -45,12 +54,12 @@ def _read_parts(work: Work, document: Document, sha256: str, backend: str, long:
     for key, error in work.ctx.parts(CHUNK, asked).failed.items():
         if not error.strip() or error.startswith(_PASSING):
             raise Transient(f"pages from {keys[key].first} on: {error}")
-        give_up(work.files, document, sha256, keys[key], wiring.reader(backend), error)
+        give_up(work.files, document, sha256, keys[key], _reader(backend), error)
 
 
 def read_chunk(ctx: Context, document: str, sha256: str, backend: str, first: int, last: int) -> None:
     with working(ctx) as work:
-        read_part(work.files, Document.of_key(document), sha256, Part(first, last), work.config, wiring.reader(backend))
+        read_part(work.files, Document.of_key(document), sha256, Part(first, last), work.config, _reader(backend))
         with ctx.transaction() as connection:
             note_change(connection, ctx)
 

@@ -15,7 +15,7 @@ from clerk.pipeline.working import Work, working
 from gristmill import Context, Skip
 
 LATEST: Final = timedelta(hours=2)  # after compilation; then the site is published without
-_TELL_EVERY: Final = 30.0  # seconds; a site's state may be silent for five minutes at most
+_TELL_EVERY = 30.0  # seconds; a site's state may be silent for five minutes at most
 
 
 def extract(ctx: Context) -> int:

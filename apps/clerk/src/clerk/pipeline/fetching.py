@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
+import time
 from collections.abc import Generator, Iterator
 
 from sqlalchemy import func, select
 
 from clerk import parts
 from clerk.db import tables
-from clerk.errors import Transient, Unreadable
+from clerk.errors import Incomplete, Transient, Unreadable
 from clerk.names import KINDS
 from clerk.pipeline import wiring
 from clerk.pipeline.book import Book, Item
-from clerk.pipeline.outcomes import note_error
+from clerk.pipeline.outcomes import PASSING, note_error
 from clerk.pipeline.working import Work, working
 from clerk.sites import Options
-from clerk.storage import Document
-from gristmill import Context
+from clerk.storage import sha256_of
+from gristmill import Context, Later
 
+_LONG, _ENOUGH = 0.1, 0.8  # shares of a fetch's time: then it notes what it had; then it ends, and goes on from there
 _EARLIEST = 1900  # a site without a start year: all that its source lists
 
 
 def documents(ctx: Context, options: Options) -> Generator[Item, None, dict[str, int]]:
     """Gives the documents to read, and says how many there were."""
     with working(ctx) as work:
-        book = Book.of(work, wiring.backend_label(work, options.ocr_backend), options.retry_failed)
+        backend = wiring.backend_label(work.config, work.site.extra, options.ocr_backend)
+        book = Book.of(work, backend, options.retry_failed)
         if options.skip_fetch:
             _add_strays(work, book)
         else:
@@ -36,19 +38,30 @@ def documents(ctx: Context, options: Options) -> Generator[Item, None, dict[str,
 
 def _from_source(work: Work, book: Book, options: Options) -> Iterator[Item]:
     failures: list[Exception] = []
-    for batch in wiring.downloads(work, book, wanted(work, options)):
-        items: list[Item] = []
-        for document, found, came in batch:
-            book.counts["listed"] += 1
-            if isinstance(came, Exception):
-                failures.append(came)
-                book.missing(document, found, str(came))
-            else:
-                items += book.received(document, came)
-        book.write()
-        yield from items
-        work.ctx.progress(book.counts["listed"], message=batch[-1][0].key)
-    _judge(work, book.counts["listed"], failures)
+    incomplete: list[str] = []
+    began = time.monotonic()
+    try:
+        for batch in wiring.downloads(work, book, wanted(work, options)):
+            items: list[Item] = []
+            for document, found, came in batch:
+                book.counts["listed"] += 1
+                if isinstance(came, Exception):
+                    failures.append(came)
+                    book.missing(document, found, str(came))
+                else:
+                    items += book.received(document, came)
+            book.write()
+            yield from items
+            work.ctx.progress(book.counts["listed"], message=batch[-1][0].key)
+            used = (time.monotonic() - began) / work.config.fetch_timeout
+            book.notes_all = used > _LONG
+            if used > _ENOUGH and book.noted:
+                raise Later(0, f"it goes on after {book.counts['listed']} documents")
+    except Incomplete as error:
+        if work.ctx.attempt <= PASSING.times or not book.counts["listed"]:
+            raise
+        incomplete.append(str(error))  # what is listed must not wait for a page that never comes
+    _note(work, [*incomplete, *_judged(book.counts["listed"], failures)])
 
 
 def wanted(work: Work, options: Options) -> parts.Wanted:
@@ -72,16 +85,21 @@ def wanted(work: Work, options: Options) -> parts.Wanted:
     return parts.Wanted(site.subdomain, site.extra, since, options.all_agendas)
 
 
-def _judge(work: Work, listed: int, failures: list[Exception]) -> None:
+def _judged(listed: int, failures: list[Exception]) -> list[str]:
     """Some that cannot be had are noted; none that can be had is a source that is out of order."""
     if not failures:
-        return
+        return []
     text = f"{len(failures)} of {listed} documents could not be downloaded: {failures[0]}"
     if len(failures) == listed:
         passing = any(isinstance(failure, Transient) for failure in failures)
         raise (Transient if passing else Unreadable)(text)
-    with work.ctx.transaction() as connection:
-        note_error(connection, work.ctx, "fetch", text)
+    return [text]
+
+
+def _note(work: Work, texts: list[str]) -> None:
+    if texts:
+        with work.ctx.transaction() as connection:
+            note_error(connection, work.ctx, "fetch", "; ".join(texts))
 
 
 def _add_strays(work: Work, book: Book) -> None:
@@ -90,11 +108,4 @@ def _add_strays(work: Work, book: Book) -> None:
         for document in work.files.documents(kind, under="pdfs"):
             path = work.files.source(document)
             if document.key not in book.rows and path is not None:
-                book.add(document, _sha256(document, work), "text/html" if path.suffix == ".html" else "application/pdf")
-
-
-def _sha256(document: Document, work: Work) -> str:
-    path = work.files.source(document)
-    assert path is not None
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+                book.add(document, sha256_of(path), "text/html" if path.suffix == ".html" else "application/pdf")

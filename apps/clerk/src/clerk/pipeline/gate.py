@@ -47,10 +47,23 @@ def _mtime(path: Path) -> int | None:
         return None
 
 
-def _was_removed(work: Work) -> bool:
-    """Was it published, and is gone?"""
-    ours = work.site.last_deployed is not None and not work.config.dev_mode and not wiring.hooks().deploys
-    return ours and is_gone(work.config.deploy_target, work.subdomain)
+def _is_owed(work: Work) -> bool:
+    """Is what was compiled not published, not any more, or not where it should be now?"""
+    if work.config.dev_mode:
+        return False
+    if work.site.unpublished:
+        return True
+    if work.site.last_deployed is None or wiring.hooks().deploys:
+        return False
+    return _was_elsewhere(work) or is_gone(work.config.deploy_target, work.subdomain)
+
+
+def _was_elsewhere(work: Work) -> bool:
+    """Nobody has noted it for sites that were published by an older clerk: they are taken to be where they should."""
+    try:
+        return work.files.published.read_bytes() != work.config.deploy_target.encode()
+    except FileNotFoundError:
+        return False
 
 
 def decide(ctx: Context) -> None:
@@ -61,7 +74,7 @@ def decide(ctx: Context) -> None:
         if read.completed:
             return
         if has_text(work.files):
-            if is_behind(work.files) or work.site.unpublished or _was_removed(work):
+            if is_behind(work.files) or _is_owed(work):
                 return
             raise EndRun(UNCHANGED)
         before = sum(found["failed_before"] for _, found in ctx.results("fetch") if found)

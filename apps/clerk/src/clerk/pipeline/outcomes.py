@@ -3,14 +3,14 @@
 Transient   raised as it is: three attempts, 2 s and 10 s apart; an error of the database too
 Crashed     raised as it is: one more attempt
 Unreadable  the job fails at once
-Critical    the job goes back unspent and its worker rests; after five of these the run fails
+Critical    the job goes back unspent and its worker rests; after five such rests in a row the run fails
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from sqlalchemy import Connection, select, update
@@ -21,17 +21,22 @@ from gristmill import Context, Permanent, Retries, Unspent
 
 RETURNS: Final = 5  # so often nobody could work here; then a person has to look
 REST: Final = 60.0  # seconds that a worker rests for, where nobody can work
+_SAME_REST: Final = timedelta(seconds=0.9 * REST)  # many workers meet the same full disk: that is one return, not many
 _LONGEST = 500  # characters of an error
 
 # 2 s and 10 s are the least: a delay may be an eleventh shorter or longer than it says.
-_PASSING: Final = Retries(2, delays=[2.2, 11.0], jitter=1 / 11)
+PASSING: Final = Retries(2, delays=[2.2, 11.0], jitter=1 / 11)
 RETRIES: Final = Retries(
     0,
     crashes=1,
     timeouts=1,
     losses=2,
-    by_error={Transient: _PASSING, "gristmill.errors.DatabaseError": _PASSING, Crashed: Retries(1, delays=[2.0])},
+    by_error={Transient: PASSING, "gristmill.errors.DatabaseError": PASSING, Crashed: Retries(1, delays=[2.0])},
 )
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
 
 
 @contextlib.contextmanager
@@ -65,13 +70,25 @@ def _returned(ctx: Context, why: str) -> Exception:
 
 
 def _count_return(connection: Connection, ctx: Context) -> int:
-    run = tables.run
-    counted = update(run).where(run.c.run_id == ctx.run).values(returns=run.c.returns + 1).returning(run.c.returns)
-    returns = connection.execute(counted).scalar()
-    if returns is None:  # somebody else than clerk has started this run
+    """The returns in a row, one for all workers that rest at the same time. Where others can work, it begins anew: one
+    machine that lacks a program does not end what the rest of them do."""
+    run, site = tables.run, tables.site
+    mine = run.c.run_id == ctx.run
+    held = update(run).where(mine).values(returns=run.c.returns).returning(run.c.returns)  # one at a time
+    before = connection.execute(held).scalar()
+    if before is None:  # somebody else than clerk has started this run
         terminal.started(connection, str(ctx.subject), ctx.run or 0)
-        returns = connection.execute(counted).scalar_one()
-    return int(returns)
+        before = connection.execute(held).scalar_one()
+    last = select(site.c.last_error_at, site.c.updated_at).where(site.c.run_id == ctx.run)
+    row = connection.execute(last).one_or_none()
+    if before == 0 or row is None or row.last_error_at is None:
+        returns = int(before) + 1
+    elif row.updated_at > row.last_error_at and before <= RETURNS:
+        returns = 1
+    else:
+        returns = int(before) + (now() - row.last_error_at >= _SAME_REST)
+    connection.execute(update(run).where(mine).values(returns=returns))
+    return returns
 
 
 def refuse_if_given_up(ctx: Context) -> None:
@@ -85,13 +102,14 @@ def refuse_if_given_up(ctx: Context) -> None:
 
 def note_error(connection: Connection, ctx: Context, stage: str, message: str) -> None:
     """An error that does not fail the job, for whoever looks at the site."""
-    said = {"last_error_stage": stage, "last_error_message": message[:_LONGEST], "last_error_at": datetime.now(UTC)}
-    note_change(connection, ctx, **said)
+    at = now()
+    said = {"last_error_stage": stage, "last_error_message": message[:_LONGEST], "last_error_at": at, "updated_at": at}
+    _of_run(connection, ctx, **said)
 
 
 def note_change(connection: Connection, ctx: Context, **values: object) -> None:
     """Something of the site's run has moved: without this, a long job looks as if it were stuck."""
-    _of_run(connection, ctx, updated_at=datetime.now(UTC), **values)
+    _of_run(connection, ctx, updated_at=now(), **values)
 
 
 def _of_run(connection: Connection, ctx: Context, **values: object) -> None:

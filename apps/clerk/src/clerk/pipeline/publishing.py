@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import text
-
+from clerk import sites, storage
 from clerk.compiling import compile_site, merge_extractions, write_sites
 from clerk.deploying import deployer, publication
 from clerk.pipeline import wiring
@@ -34,22 +34,28 @@ def publish(ctx: Context) -> str:
         merge_extractions(work.files, work.run)
         if work.config.dev_mode:
             raise Skip("CIVIC_DEV_MODE")
-        hooks, site = wiring.hooks(), asdict(work.site)
-        made = publication(work.files, site, work.run)
+        hooks = wiring.hooks()
+        made = publication(work.files, asdict(work.site), work.run)
         if hooks.deploys:
             hooks.deploy_municipality(made)
         else:
             deployer(work.config.deploy_target).deploy(made)
+            storage.write(work.files.published, work.config.deploy_target.encode())
         for name, path in made.files.items():
             if path.suffix == ".pdf":
                 hooks.upload_static_file(path, f"{work.subdomain}/{name}")
-        hooks.post_deploy(site)
-        write_sites(work.config.storage, _all_sites(ctx))
+        hooks.post_deploy(_published(ctx))
+        write_sites(work.config.storage, lambda: _all_sites(ctx))
         return made.version
 
 
-def _all_sites(ctx: Context) -> list[dict[str, Any]]:
-    columns = "subdomain, name, state, country, kind, scraper, pages, start_year, lat, lng, last_updated, last_deployed"
+def _published(ctx: Context) -> dict[str, Any]:
+    """The site, with the time of this. It is written down before the job ends, for the lists that others write meanwhile."""
     with ctx.transaction() as connection:
-        rows = connection.execute(text(f"SELECT {columns} FROM clerk_site ORDER BY subdomain"))  # noqa: S608 - constants
-        return [dict(row) for row in rows.mappings()]
+        note_change(connection, ctx, last_deployed=datetime.now(UTC))
+        return sites.seen(connection, str(ctx.subject))
+
+
+def _all_sites(ctx: Context) -> list[dict[str, Any]]:
+    with ctx.transaction() as connection:
+        return sites.listed(connection)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clerk.pipeline.working import Work
 
 PLUGINS_DIR: Final = "CLERK_PLUGINS_DIR"  # what --plugins-dir says, for children too
+HOSTS: Final = ".hosts"  # in the storage: when each host may be asked next
 AT_ONCE: Final = 20  # documents of a site on their way; how fast one host is asked is limited elsewhere
 
 
@@ -35,9 +36,9 @@ def _loaded(folder: Path) -> Plugins:
     return plugins.load(folder)
 
 
-def backend_label(work: Work, option: str | None) -> str:
+def backend_label(config: Config, extra: Mapping[str, Any], option: str | None = None) -> str:
     """Who reads: as this run was asked for, else as the site says, else by default."""
-    return option or str(work.site.extra.get("ocr_backend") or work.config.ocr_backend)
+    return option or str(extra.get("ocr_backend") or config.ocr_backend)
 
 
 def fetcher_of(label: str) -> FetcherClass:
@@ -52,10 +53,11 @@ def source(config: Config, label: str, extra: Mapping[str, Any]) -> Iterator[Fet
     """Where the documents of a site with these settings come from. Nothing is asked for yet."""
     from clerk.fetchers.http import Client
     from clerk.fetchers.options import OF_SITE
+    from clerk.fetchers.turns import SharedTurns
 
     make = fetcher_of(label)
     given = {**hooks().fetcher_extra(label), **extra}
-    with Client(config) as client:
+    with Client(config, pace=SharedTurns(config.storage / HOSTS)) as client:
         try:
             fetcher = make({key: value for key, value in given.items() if key not in OF_SITE}, client)
         except ClerkError:
@@ -75,6 +77,7 @@ class _Keeping:
     fetcher: Fetcher
     files: SiteFiles
     documents: dict[Found, Document]
+    had: set[Found]  # in this run, by an attempt that was cut off
 
     def find(self, wanted: Wanted) -> Iterator[Found]:
         return self.fetcher.find(wanted)
@@ -82,6 +85,8 @@ class _Keeping:
     def get(self, found: Found, known: Known | None, into: Path) -> Fetched:
         from clerk.fetchers import store
 
+        if found in self.had and known is not None:
+            return Fetched(found, etag=known.etag, modified=known.modified, unchanged=True)
         came = self.fetcher.get(found, known, into)
         if not came.unchanged:
             store.keep(self.files, self.documents[found], came)
@@ -94,14 +99,16 @@ def downloads(work: Work, book: Book, wanted: Wanted) -> Iterator[list[tuple[Doc
     from clerk.fetchers.downloading import download_batches
     from clerk.fetchers.selection import choose
 
-    identities, documents = store.Identities(book.keys), dict[Found, Document]()
+    identities, documents, had = store.Identities(book.keys), dict[Found, Document](), set[Found]()
 
     def known(found: Found) -> Known | None:
         documents[found] = identities.of(found)
+        if book.had(documents[found]):
+            had.add(found)
         return book.known(documents[found])
 
     with source(work.config, work.site.scraper, work.site.extra) as fetcher, store.incoming(work.files) as into:
-        keeping = _Keeping(fetcher, work.files, documents)
+        keeping = _Keeping(fetcher, work.files, documents, had)
         listed = choose(keeping.find(wanted), wanted, book.minutes)
         for batch in download_batches(keeping, listed, known, into, AT_ONCE):
             pairs = [(came.found, came) if isinstance(came, Fetched) else came for came in batch]

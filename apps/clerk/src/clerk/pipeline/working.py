@@ -18,12 +18,13 @@ from clerk import logs, sentry
 from clerk.config import Config
 from clerk.db import tables
 from clerk.db.views import GATE
-from clerk.errors import ClerkError, Crashed, Transient
+from clerk.errors import ClerkError, Crashed, Critical, Transient
 from clerk.pipeline.outcomes import outcomes
 from clerk.sites import Site, site_of
 from clerk.storage import SiteFiles
 from gristmill import Context, EndRun, Later, Permanent, Skip, Unspent
 
+_AFTER_FETCH: Final = ("ocr", "compilation", "extraction", "deploy")
 _KILLED: Final = ("timeout", "crash", "memory")
 
 
@@ -66,6 +67,7 @@ def working(ctx: Context, milestones: str | None = None) -> Iterator[Work]:
             logs.milestone(name, "started")
         try:
             with outcomes(ctx):
+                _refuse_without_files(work)
                 yield work
         except (Later, Unspent):
             raise
@@ -76,6 +78,13 @@ def working(ctx: Context, milestones: str | None = None) -> Iterator[Work]:
             _failed(work, name, began, error)
             raise
         _ended(name, "completed", began)
+
+
+def _refuse_without_files(work: Work) -> None:
+    """What was fetched is in the folder of its site. Where there is none the storage is not mounted: documents would be
+    missing for good, and the next thing to be published would be empty."""
+    if (work.ctx.stage in _AFTER_FETCH or work.ctx.part_of is not None) and not work.files.root.is_dir():
+        raise Critical(f"the storage is not there: {work.files.root} is missing on this machine; see STORAGE_DIR")
 
 
 def _ended(name: str | None, what: Literal["completed", "failed"], began: float, **fields: Any) -> None:

@@ -1,11 +1,14 @@
-"""The process in which native code runs: it opens one document and reads the pages that it is asked for.
+"""The process in which native code runs: it opens a document and reads the pages that it is asked for, then perhaps another.
 
-Lines of JSON, in: first what to open, then `{"first": 1, "last": 20}` for each lot of pages, or the answer of a backend
-that lives in the parent. Out: `{"pages": 60}`, then one line for each page as it is done, or `{"failed": …}`, the last.
+Lines of JSON, in: what to open, then `{"first": 1, "last": 20}` for each lot of pages, or the answer of a backend
+that lives in the parent; `{}` when nobody wants more of it. Out: `{"pages": 60}`, then one line for each page as it is
+done, or `{"failed": …}`, the last.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import queue
@@ -15,6 +18,7 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -88,9 +92,9 @@ class HtmlSource:
 
 
 class PdfSource:
-    def __init__(self, asked: dict[str, Any], readers: list[OcrBackend]) -> None:
-        self._pdf = Pdf(Path(asked["path"]))
-        self.count = self._pdf.count
+    def __init__(self, pdf: Pdf, asked: dict[str, Any], readers: list[OcrBackend]) -> None:
+        self._pdf = pdf
+        self.count = pdf.count
         self._least, self._folder, self._languages = asked["least"], Path(asked["folder"]), asked["languages"]
         self._readers = readers
 
@@ -143,20 +147,35 @@ def limit(memory: int) -> None:
 
 
 def serve(link: Link) -> None:
-    asked = link.take()
+    while True:
+        with opened(link, link.take()) as source:
+            link.say(pages=source.count)
+            while lot := link.take():
+                for number in range(lot["first"], lot["last"] + 1):
+                    link.say(page=number, **page(source, number))
+
+
+@contextlib.contextmanager
+def opened(link: Link, asked: dict[str, Any]) -> Iterator[Source]:
     link.folder = Path(asked["folder"])
     readers: list[OcrBackend] = []
     if asked["built_in"]:
-        readers = backends.chain(asked["backend"], asked["seconds"])
+        readers = built_in(asked["backend"], asked["seconds"])
     elif asked["backend"]:
         readers = [InParent(link, asked["backend"])]
     limit(max((getattr(reader, "memory", 0) for reader in readers), default=0) or backends.Tesseract.memory)
-    source: Source = HtmlSource(Path(asked["path"])) if asked["html"] else PdfSource(asked, readers)
-    link.say(pages=source.count)
-    while True:
-        lot = link.take()
-        for number in range(lot["first"], lot["last"] + 1):
-            link.say(page=number, **page(source, number))
+    path = Path(asked["path"])
+    if asked["html"]:
+        yield HtmlSource(path)
+    else:
+        with contextlib.closing(Pdf(path)) as pdf:
+            yield PdfSource(pdf, asked, readers)
+
+
+@functools.cache
+def built_in(label: str, seconds: float) -> list[OcrBackend]:
+    """The same for each document: they may hold models."""
+    return backends.chain(label, seconds)
 
 
 def main() -> None:

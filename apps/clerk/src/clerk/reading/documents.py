@@ -1,6 +1,7 @@
 """What is kept of reading a document. Every step may be repeated, and dying within one leaves the old text or the new.
 
-While it is read: txt/<meeting>/.<date>.<sha256>.<backend>.parts/<first>-<last>.json, one file for each lot of pages.
+While it is read: txt/<meeting>/.<date>.<sha256>.<backend>.parts/<first>-<last>.json, one file for each lot of pages, unless
+one lot is all of it.
 Then: txt/<meeting>/<date>/<page>.txt for each page that could be read, reading.json with what became of the others, and
 last the marker.
 """
@@ -8,9 +9,7 @@ last the marker.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import os
 import re
 import shutil
 import time
@@ -72,7 +71,7 @@ def read_document(
     """Reads and finishes it, or says in which parts that is to be done. Pages that an earlier attempt has read are kept."""
     label = _HTML if html else backend.label
     earlier = _earlier(files, document, sha256, label)
-    if earlier and not earlier.errors:
+    if earlier and (not earlier.errors or files.source(document) is None):  # read, and not kept
         return earlier
     path = _verified(files.source(document) or files.pdf(document), sha256)
     parts = _Parts(files, document, sha256, label)
@@ -80,9 +79,10 @@ def read_document(
         planned = plan(reader.count, config.chunk_size)
         if reader.count > config.split_pages:
             return Long(reader.count, planned)
+        store = parts.store if len(planned) > 1 else parts.hold
         for part in planned:
             if not parts.is_good(part):
-                parts.store(part, reader.read(*part))
+                store(part, reader.read(*part))
     return _finish(files, document, sha256, parts, planned)
 
 
@@ -119,11 +119,18 @@ class _Parts:
         text = files.text(document)
         by = re.sub(r"[^\w-]", "_", f"{sha256}-{label}")[:120]
         self.folder = text.with_name(f".{text.name}.{by}.parts")
+        self._held: dict[Part, list[PageText]] = {}
 
     def store(self, part: Part, pages: Iterable[PageText]) -> None:
         storage.write(self._file(part), json.dumps([asdict(page) for page in pages]).encode())
 
+    def hold(self, part: Part, pages: Iterable[PageText]) -> None:
+        """Like `store`, for a lot that is all of its document: that is finished at once, and needs no file until then."""
+        self._held[part] = list(pages)
+
     def load(self, part: Part) -> list[PageText] | None:
+        if part in self._held:
+            return self._held[part]
         with contextlib.suppress(FileNotFoundError):
             return [PageText(**page) for page in json.loads(self._file(part).read_bytes())]
         return None
@@ -157,20 +164,19 @@ def _finish(files: SiteFiles, document: Document, sha256: str, parts: _Parts, pl
     with storage.critical_if_nobody_can():
         marker.unlink(missing_ok=True)  # it may not vouch for text that it was not written for
         with storage.folder_aside(files.text(document)) as aside:
-            for page in pages:
-                if page.error is None:
-                    _write_durably(aside / f"{page.number}.txt", page.text)
-            _write_durably(aside / _RECORD, json.dumps(record))
+            texts = {f"{page.number}.txt": page.text for page in pages if page.error is None}
+            _write_durably(aside, {**texts, _RECORD: json.dumps(record)})
         storage.write(marker, f"{sha256}\n".encode())
     _sweep(files.text(document))
     return Read(len(pages), failed, sources)
 
 
-def _write_durably(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+def _write_durably(folder: Path, texts: Mapping[str, str]) -> None:
+    """All are written before the first is waited for: then one commit of the journal serves nearly all of them."""
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="")
+    for name in texts:
+        storage.sync(folder / name)
 
 
 def _sweep(text: Path) -> None:
@@ -197,8 +203,8 @@ def _earlier(files: SiteFiles, document: Document, sha256: str, label: str) -> R
 def _verified(path: Path, sha256: str) -> Path:
     """The marker says what was read: it may not be what came in its place meanwhile."""
     try:
-        with storage.critical_if_nobody_can(), path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        with storage.critical_if_nobody_can():
+            found = storage.sha256_of(path)
     except FileNotFoundError:
         raise Unreadable(f"{path.parent.name}/{path.name}: the file is missing") from None
     if found != sha256:

@@ -73,6 +73,9 @@ class Pdf:
         if self.count > MOST_PAGES:
             raise Unreadable(f"the PDF claims {self.count} pages, more than {MOST_PAGES}")
 
+    def close(self) -> None:
+        self._document.close()
+
     @contextlib.contextmanager
     def page(self, number: int) -> Iterator[Page]:
         import pypdfium2

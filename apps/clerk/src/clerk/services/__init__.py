@@ -30,6 +30,11 @@ class Target(Protocol):
         """Of its files, below its folder."""
         ...
 
+    @property
+    def ends(self) -> str:
+        """What a person types to end what still runs when the files are gone; nothing where `stop` has ended it."""
+        ...
+
     def folder(self, env_folder: Path, /) -> Path: ...
 
     def check(self) -> None:
@@ -42,7 +47,9 @@ class Target(Protocol):
 
     def start(self, every: Sequence[Path], changed: Sequence[Path], /) -> None: ...
 
-    def restart(self, every: Sequence[Path]) -> None: ...
+    def restart(self, every: Sequence[Path]) -> None:
+        """At least one."""
+        ...
 
 
 TARGETS: Mapping[str, Target] = {
@@ -63,12 +70,10 @@ def install(
     env_file: Path | None,
     output: Path | None = None,
     dry_run: bool = False,
-    *,
-    batch_size: int = 1,
 ) -> list[tuple[Path, str]]:
     """All files, as they are now or (`dry_run`) would be. With `output` they are only written, there, and not started."""
     kind = _target(target)
-    chosen = plan(config, env_file, batch_size)
+    chosen = plan(config, env_file)
     folder = output or kind.folder(chosen.folder)
     files = {folder / name: text for name, text in sorted(kind.files(chosen).items())}
     if not dry_run:

@@ -9,16 +9,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from clerk import __version__
-from clerk.services.plan import GRACE, MARK, Plan
+from clerk.names import STAGES
+from clerk.services.plan import GRACE, MARK, Plan, ticks
 from clerk.services.programs import call
 from clerk.services.sizing import TICK, Need, variable
 from clerk.services.yaml import dumps
 
 FILE = "compose.yaml"
+_PROJECT = "clerk"
 _HEAD = f"{MARK}; start it with: docker compose --env-file"
 _READY = {"upgrade": "service_completed_successfully", "postgres": "service_healthy"}
 
 names = re.compile(re.escape(FILE))
+ends = f"docker compose --project-name {_PROJECT} down"  # by its labels: the file may be gone
 
 
 def folder(env_folder: Path) -> Path:
@@ -39,7 +42,7 @@ def files(plan: Plan) -> Mapping[str, str]:
         services[f"{stage}-workers"] = worker
     for tick in plan.ticks:
         services[tick.name] = _service(plan, _again_and_again(["clerk", *tick.words], tick.minutes), TICK, {"upgrade"})
-    content = {"name": "clerk", "services": {**services, **servers}, "volumes": {name: {} for name in servers}}
+    content = {"name": _PROJECT, "services": {**services, **servers}, "volumes": {name: {} for name in servers}}
     return {FILE: dumps(content, head=f"{_HEAD} {plan.env_file} up -d")}
 
 
@@ -133,5 +136,9 @@ def start(_: Sequence[Path], __: Sequence[Path]) -> None:
 
 
 def restart(every: Sequence[Path]) -> None:
+    """New containers, of the image and the settings of now: a restart of the old ones would run the old release. Only ours:
+    the database goes on, which all of them need."""
+    ours = [*(f"{stage}-workers" for stage in STAGES), *(tick.name for tick in ticks())]
+    up = ("up", "-d", "--no-deps", "--force-recreate", "--timeout", str(GRACE))
     for path in every:
-        call("docker", "compose", "--file", str(path), "restart", "--timeout", str(GRACE))
+        call("docker", "compose", "--env-file", str(path.with_name(".env")), "--file", str(path), *up, *ours)

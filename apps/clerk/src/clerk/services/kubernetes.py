@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from clerk import __version__
 from clerk.services.plan import GRACE, MARK, Plan, Tick
-from clerk.services.programs import call
+from clerk.services.programs import call, works
 from clerk.services.sizing import TICK, Need
 from clerk.services.yaml import dumps
 
@@ -19,6 +19,7 @@ _LABEL: Final = "app.kubernetes.io/name"
 _USER: Final = 10001  # as in the Dockerfile
 _HEAD: Final = f"{MARK}; the Secret {SECRET} is yours to make"
 
+ends = f"kubectl delete deployment,cronjob,job --selector {_LABEL}=clerk"  # the storage stays
 names = re.compile(r"(base/(kustomization|workers|clock|storage|upgrade)|keda/(kustomization|scalers))\.yaml")
 
 
@@ -197,5 +198,10 @@ def start(_: Sequence[Path], __: Sequence[Path]) -> None:
 
 
 def restart(every: Sequence[Path]) -> None:
-    if every:
-        call("kubectl", "rollout", "restart", "deployment", "--selector", f"{_LABEL}=clerk")
+    """First the manifests of now, whose image may be another; with those for KEDA if its scalers are in the cluster, since
+    the number of workers is theirs then. Restarted they are in any case: the Secret may have changed."""
+    top = every[0].parent.parent
+    scalers = top / "keda" / "scalers.yaml"
+    scaled = scalers in every and works("kubectl", "get", "--filename", str(scalers))
+    call("kubectl", "apply", "-k", str(top / ("keda" if scaled else "base")))
+    call("kubectl", "rollout", "restart", "deployment", "--selector", f"{_LABEL}=clerk")

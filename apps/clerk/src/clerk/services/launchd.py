@@ -24,6 +24,8 @@ _TRIES = 50
 
 names = re.compile(rf"{re.escape(_PREFIX)}\.(worker\.({'|'.join(STAGES)})\.[1-9]\d*|scheduler|reconcile)\.plist")
 
+ends = ""  # `stop` has
+
 
 def folder(_: Path) -> Path:
     return Path.home() / "Library" / "LaunchAgents"

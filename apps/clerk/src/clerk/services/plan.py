@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from clerk.config import Config
-from clerk.errors import ClerkError, Usage
+from clerk.errors import ClerkError
 from clerk.services import sizing
 from clerk.services.sizing import Need
 
@@ -68,8 +68,6 @@ class Plan:
 
 
 def ticks(batch_size: int = 1) -> tuple[Tick, Tick]:
-    if batch_size < 1:
-        raise Usage(f"--batch-size wants a whole number from 1, not {batch_size}")
     next_sites = ("update", "--next", "--batch-size", str(batch_size))
     return Tick("scheduler", next_sites, 1), Tick("reconcile", ("reconcile",), 15)
 
@@ -79,7 +77,7 @@ def cron_lines(folder: Path, program: Path, batch_size: int = 1) -> list[str]:
     return [f"{tick.cron} cd {folder} && {program} {' '.join(tick.words)}" for tick in ticks(batch_size)]
 
 
-def plan(config: Config, env_file: Path | None, batch_size: int = 1) -> Plan:
+def plan(config: Config, env_file: Path | None) -> Plan:
     if env_file is None or not env_file.is_file():
         raise ClerkError("there is no .env here or above: write one (DATABASE_URL, STORAGE_DIR), then install again")
     env_file = env_file.absolute()
@@ -87,7 +85,7 @@ def plan(config: Config, env_file: Path | None, batch_size: int = 1) -> Plan:
     for path in (env_file, program, config.storage, config.log_dir, config.deploy_target):
         if not str(path).isprintable():
             raise ClerkError(f"{str(path)!r} has characters that no service file can hold: move it")
-    return Plan(config, env_file, program, sizing.wanted(config), sizing.needs(config), ticks(batch_size))
+    return Plan(config, env_file, program, sizing.wanted(config), sizing.needs(config), ticks(config.sites_per_minute))
 
 
 def _program() -> Path:

@@ -19,6 +19,8 @@ RUNNING = Path("/run/systemd/system")  # as sd_booted(3) looks
 
 names = re.compile(rf"clerk-(worker@({'|'.join(STAGES)})-[1-9]\d*\.service|(scheduler|reconcile)\.(service|timer))")
 
+ends = ""  # `stop` has
+
 
 def folder(_: Path) -> Path:
     return FOLDER

@@ -27,14 +27,17 @@ def main() -> int:
     if options.guard:
         return guard.main()
     mode = "quick" if options.quick else "full"
-    began = time.monotonic()
     chosen, measures = systems.chosen(options.only, options.quick), plan.chosen(options.scenario)
     figures = Figures(mode, machine(), playing.about(chosen))
+    began = time.monotonic()  # environments are made once, and are no part of it
     steps = list(plan.steps(chosen, measures, options.rounds or (1 if options.quick else 3), options.quick))
     with playing.servers() as servers:
-        measure(figures, steps, servers, began + (60 * options.minutes or BUDGET[mode]))
-        figures.seconds = time.monotonic() - began
-        return tell(figures, folder(options))  # before the servers end: should one not want to, nothing is lost
+        try:
+            measure(figures, steps, servers, began + (60 * options.minutes or BUDGET[mode]))
+        finally:  # before the servers end, and also if something went wrong: nothing is lost
+            figures.seconds = time.monotonic() - began
+            tell(figures, folder(options))
+    return 0
 
 
 def parse() -> argparse.Namespace:
@@ -83,10 +86,12 @@ def played(figures: Figures, group: list[Step], servers: playing.Servers, until:
         yield from playing.play_together(group, servers, until)
         return
     for step in group:
-        if time.monotonic() > until:
+        if step.system.name in figures.broken:
+            yield step, {"skipped": "it could not be drained"}
+        elif time.monotonic() > until:
             yield step, {"skipped": "no time was left"}
         else:
-            yield step, playing.play(step, servers, figures.median(step.system.name, "drain") or 0.0)
+            yield step, playing.play(step, servers, until, figures.median(step.system.name, "drain") or 0.0)
 
 
 def short(result: Result) -> str:
@@ -103,13 +108,12 @@ def told(value: object) -> str:
     return number(value) if isinstance(value, float) else str(value)
 
 
-def tell(figures: Figures, into: Path) -> int:
+def tell(figures: Figures, into: Path) -> None:
     path = page.write(figures, into)
     print("\n" + page.speed_table(figures, [s for s in systems.SYSTEMS if s.name in figures.results]))
     for reach in reaches(figures):
         print(f"{reach.word.strip('*'):<14}{reach.row}: {reach.wanted}; {reach.measured}")
     print(f"\n{figures.seconds / 60:.1f} minutes; {path}, charts and figures.json in {path.parent / 'benchmarks'}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def ask(mill: Mill, sql: Sql, **values: int) -> Any:
 def rate(mill: Mill, after: int = 0) -> float:
     """Jobs per second, from the first start to the last end, as the rows say."""
     jobs, span = ask(mill, _SPAN, after=after)
-    return float(jobs) / max(span, 1) * 1e6
+    return float(jobs) / max(int(span), 1) * 1e6
 
 
 @contextlib.contextmanager

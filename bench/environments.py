@@ -33,20 +33,9 @@ def make(home: Path, lock: Path) -> None:
         run(["uv", "pip", "install", "--quiet", "--python", here, "--require-hashes", "-r", str(lock)])
         return
     run([sys.executable, "-m", "venv", str(home)])
-    run(
-        [
-            here,
-            "-m",
-            "pip",
-            "--disable-pip-version-check",
-            "install",
-            "-qq",
-            "--no-input",
-            "--require-hashes",
-            "-r",
-            str(lock),
-        ]
-    )
+    pip = [here, "-m", "pip", "--disable-pip-version-check", "install", "-qq", "--no-input"]
+    # The lock has all there is: pip would look for "psycopg[pool]" anew, though it has psycopg and the pool.
+    run([*pip, "--no-deps", "--require-hashes", "-r", str(lock)])
 
 
 def run(command: list[str]) -> None:

@@ -38,6 +38,11 @@ class Figures:
                     return f"{key}: {result[key]}"
         return ""
 
+    @property
+    def broken(self) -> set[str]:
+        """Systems whose first drain went wrong: their other scenarios would too, and take long over it."""
+        return {name for name, found in self.results.items() if "error" in found.get("drain", [{}])[0]}
+
     def values(self, system: str, measure: str) -> list[float]:
         return [value for result in self.of(system, measure) if (value := value_of(result)) is not None]
 

@@ -183,7 +183,8 @@ class Filling:
         failed: int,
     ) -> None:
         self.job += 1
-        state, ready, run_at, worker, ended, error, print_ = _DONE, None, None, None, at + 1000, None, None
+        ended: int | None = at + 1000
+        state, ready, run_at, worker, error, print_ = _DONE, None, None, None, None, None
         if n < failed:
             state, print_ = _FAILED, f"{self.job % 97:012x}"
             error = f"ValueError: number {n}"

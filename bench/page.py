@@ -34,8 +34,9 @@ HOW = """
   is written out every second.
 - Drains: the jobs are there, then the workers start; the rate is that between a tenth and nine tenths of them. A slow peer
   gets fewer jobs (as many as it drains in 3 s), and only those that drain 8,000 per second are given 100,000.
-- Killed midway: all workers get SIGKILL when a third of 300 jobs have ended, and are started again at once; what has not
-  ended 36 s later is unfinished. A second variant of a peer is only drained and killed.
+- Killed midway: all workers get SIGKILL when a third of their jobs have ended (of 300; of 3,000 for peers that take them
+  by the hundred), and are started again at once; what has not ended 66 s later is unfinished. A second variant of a peer
+  is only drained and killed.
 - The raw loop is what PostgreSQL or SQLite allow at most on the same tables: one process that claims and finishes batches
   of 500 and does nothing else.
 """

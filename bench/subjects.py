@@ -49,7 +49,8 @@ _LABELS = Sql(
 
 def fill(tx: Tx, first: int, last: int, count: int) -> None:
     """One in 100 failed, one in 1,000 is active, the last five are rare in every way; ages spread over 1,000 hours."""
-    subjects, runs, labels = [], [], []
+    subjects, labels = [], []
+    runs: list[tuple[int, int, str, int, int, int | None]] = []
     for n in range(first, last):
         rare = n > count - 5
         state = 4 if n % 100 == 0 else 2

@@ -17,6 +17,7 @@ class System:
     variant: str = ""
     rate: int = 1000  # jobs per second that it drains at best, roughly: how many it is given
     main: bool = True  # a second variant of a peer is only drained and killed
+    fans_in: bool = True  # by a chord, group or batch; else a parent waits, and begins anew if its worker ends
     quick: bool = True  # the quick form leaves out, unless they are named, some that come first in no row
     title: str = ""
 
@@ -39,12 +40,12 @@ SYSTEMS = (
     System(OURS, "postgres", "postgres", 25_000, title="Gristmill, PostgreSQL"),
     System(LOOPS, "sqlite", "sqlite", 100_000, title="raw loop, SQLite"),
     System(LOOPS, "postgres", "postgres", 30_000, title="raw loop, PostgreSQL"),
-    System("pgqueuer", "postgres", "100", 12_000, title="PgQueuer, batches of 100"),
+    System("pgqueuer", "postgres", "100", 12_000, fans_in=False, title="PgQueuer, batches of 100"),
     System("huey", "redis", "redis", 2600, title="Huey, Redis"),
     System("dramatiq", "redis", "", 2300, title="Dramatiq"),
     System("huey", "sqlite", "sqlite", 2000, title="Huey, SQLite"),
-    System("taskiq", "redis", "list", 1800, title="taskiq, list"),
-    System("saq", "redis", "redis", 1400, title="SAQ, Redis"),
+    System("taskiq", "redis", "list", 1800, fans_in=False, title="taskiq, list"),
+    System("saq", "redis", "redis", 1400, fans_in=False, title="SAQ, Redis"),
     System("streaq", "redis", "", 1200, quick=False, title="streaq"),
     System("dbos", "sqlite", "sqlite", 1100, quick=False, title="DBOS, SQLite"),
     System("celery", "redis", "early", 600, title="Celery"),

@@ -39,6 +39,8 @@ class WorkerSettings:
 
 
 class Peer(AsyncPeer):
+    no_fan = "no fan-in"
+
     def worker_commands(self) -> list[list[str]]:
         return [[sys.executable, "-m", "arq", "bench.peers.arq.WorkerSettings"]] * self.order.workers
 
@@ -47,9 +49,6 @@ class Peer(AsyncPeer):
 
     async def send(self, number: int) -> None:
         await self.pool.enqueue_job("job", number)
-
-    async def shut(self) -> None:
-        await self.pool.aclose()
 
 
 if __name__ == "__main__":

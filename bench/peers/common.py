@@ -77,6 +77,8 @@ def order() -> Order:
 class Peer:
     """What a program must be able to do for the scenarios; all of it synchronous, whatever is behind it."""
 
+    no_fan = ""  # why it has no fan-in
+
     def __init__(self, order: Order) -> None:
         self.order = order
 
@@ -100,10 +102,7 @@ class Peer:
     def fan(self, count: int) -> None:
         """Starts a fan-out of `count` jobs (`job(number)`, none of which is tried again) and what runs after the last of
         them: `callback()`. Returns at once."""
-        raise Unsupported("no fan-in")
-
-    def close(self) -> None:
-        """Connections, loops."""
+        raise NotImplementedError
 
 
 # ---- what the peers' jobs call -----------------------------------------------------------------------------------

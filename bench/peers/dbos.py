@@ -102,10 +102,6 @@ class Peer(common.Peer):
     def fan(self, count: int) -> None:
         self.client.enqueue({**self.options, "workflow_name": "parent"}, count)
 
-    def close(self) -> None:
-        self.engine.dispose()
-        self.client.destroy()
-
 
 if __name__ == "__main__":
     common.main("bench.peers.dbos")

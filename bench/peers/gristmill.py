@@ -9,7 +9,6 @@ from typing import Any
 
 from bench.peers import common
 from gristmill import Context, Mill, Pipeline, task
-from gristmill.ledger.migrate import upgrade
 
 ABOUT = {
     "version": version("gristmill"),
@@ -72,6 +71,8 @@ def work() -> None:
 
 class Peer(common.Peer):
     def prepare(self) -> None:
+        from gristmill.ledger.migrate import upgrade  # not above: workers and their children have no use for it
+
         upgrade(database())
         self.mill = open_mill()
         self.task = job_async if self.order.scenario == "io" else job
@@ -83,13 +84,10 @@ class Peer(common.Peer):
         self.mill.enqueue(self.task, args={"number": number})
 
     def enqueue_many(self, numbers: Sequence[int]) -> None:
-        self.mill.enqueue_many(self.task, ({"number": number} for number in numbers))
+        self.mill.enqueue_many(self.task, [{"number": number} for number in numbers])
 
     def fan(self, count: int) -> None:
         self.mill.start("fan", "one", args={"count": count})
-
-    def close(self) -> None:
-        self.mill.close()
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ async def job(number: int) -> None:
 
 
 class Peer(common.Peer):
+    no_fan = "no fan-in: jobs cannot wait for others"
+
     """Its client is synchronous too, which is faster."""
 
     def prepare(self) -> None:
@@ -63,12 +65,6 @@ class Peer(common.Peer):
     def enqueue_many(self, numbers: Sequence[int]) -> None:
         for first in range(0, len(numbers), _LOT):
             job.batch_defer(*({"number": number} for number in numbers[first : first + _LOT]))
-
-    def fan(self, count: int) -> None:
-        raise common.Unsupported("no fan-in: jobs cannot wait for others")
-
-    def close(self) -> None:
-        app.close()
 
 
 if __name__ == "__main__":

@@ -63,9 +63,6 @@ class Peer(AsyncPeer):
     async def start_fan(self, count: int) -> None:
         await self.queue.enqueue("parent", count=count, timeout=0)
 
-    async def shut(self) -> None:
-        await self.queue.disconnect()
-
 
 if __name__ == "__main__":
     common.main("bench.peers.saq")

@@ -74,9 +74,6 @@ class Peer(AsyncPeer):
     async def start_fan(self, count: int) -> None:
         await parent.kiq(count)
 
-    async def shut(self) -> None:
-        await broker.shutdown()
-
 
 if __name__ == "__main__":
     common.main("bench.peers.taskiq")

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from bench.peers.common import Order, Peer, Unsupported
+from bench.peers.common import Order, Peer
 
 AT_ONCE = 100  # calls, where a peer has none for many jobs: more of them gain nothing on two processors
 T = TypeVar("T")
@@ -35,10 +35,7 @@ class AsyncPeer(Peer):
             await asyncio.gather(*(self.send(number) for number in numbers[first : first + AT_ONCE]))
 
     async def start_fan(self, count: int) -> None:
-        raise Unsupported("no fan-in")
-
-    async def shut(self) -> None:
-        """Disconnects."""
+        raise NotImplementedError
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(coroutine)
@@ -54,6 +51,3 @@ class AsyncPeer(Peer):
 
     def fan(self, count: int) -> None:
         self._wait(self.start_fan(count))
-
-    def close(self) -> None:
-        self._wait(self.shut())

@@ -73,11 +73,15 @@ def test_the_committed_floors_are_those_that_are_measured():
         guard.ratios({"drain sqlite": 0.5})
 
 
-def test_the_guard_takes_the_best_round_and_asks_again_only_what_is_below():
-    answers = {"fine": iter([0.6, 0.4]), "noisy": iter([0.1, 0.2, 0.7]), "slow": iter([0.1] * guard.MOST)}
+def test_the_guard_takes_the_median_and_asks_again_only_what_is_below():
+    answers = {
+        "fine": iter([0.6, 0.4, 0.6]),
+        "noisy": iter([0.1, 0.2, 0.7, 0.7, 0.6]),
+        "slow": iter([0.9] + [0.1] * guard.MOST),  # one round in which the loop was held up is no proof
+    }
     found = [Ratio(name, 0.5) for name in answers]
     guard.play_rounds(found, lambda name: next(answers[name]), until=float("inf"))
-    assert [len(ratio.rounds) for ratio in found] == [2, 3, guard.MOST]
+    assert [len(ratio.rounds) for ratio in found] == [3, 5, guard.MOST]
     assert [ratio.holds for ratio in found] == [True, True, False]
     assert list(guard.told(found))[-1].startswith("The hot path has got slow")
 

@@ -31,6 +31,10 @@ def play(play: Play) -> str:
     longest = oracle.settle(play)
     oracle.check(play)
     cut, unwritten = _begun_again(play)
+    if cut + unwritten < kills // 20:
+        raise Violation(
+            f"only {cut + unwritten} executions were hit by {kills} kills: this machine is too busy to show much"
+        )
     return (
         f"{done} kills over {runs * items} jobs and {runs} fan-ins: 0 lost, missed, early or double;"
         f" {cut + unwritten} ran again ({cut} cut, {unwritten} whose end was not written yet); longest pause {longest:.1f} s"

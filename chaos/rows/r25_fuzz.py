@@ -1,5 +1,5 @@
-"""Odd payloads, command lines and requests: each is taken or refused in one clear line, nothing is half done, no worker
-dies."""
+"""Odd payloads, command lines, requests and forms: each is taken or refused in one clear line, nothing is half done, no
+worker dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from chaos import odd, oracle, requests
+from chaos import forms, odd, oracle, requests
 from chaos.play import ROOT, Play, Violation
 from gristmill import Mill
 from gristmill.cli.commands import gristmill
@@ -24,7 +24,7 @@ from gristmill.cli.exits import run
 from gristmill.errors import GristmillError
 from tests.ledger import invariants
 
-TITLE = "odd payloads, command lines and requests"
+TITLE = "odd payloads, command lines, requests and forms"
 DATABASES = ("SQLite", "PostgreSQL")
 LINE = 2000  # characters: nobody reads a longer one
 _THERE = "SELECT (SELECT count(*) FROM gm_job WHERE run_id IS NULL), (SELECT count(*) FROM gm_run)"
@@ -43,6 +43,7 @@ def play(play: Play) -> str:
     oracle.check(play, failing=True)
     codes = _lines(play, lines) + _processes(play, processes)
     statuses = requests.send(play, play.pick(300, 3000))
+    pages = forms.send(play, play.pick(300, 3000))
     _tidy(play.mill)
     longest = max(longest, oracle.settle(play))
     if broken := invariants.broken(play.mill.ledger):  # some command lines delete: what is gone need not be there
@@ -53,14 +54,20 @@ def play(play: Play) -> str:
         raise Violation(f"{len(crashed)} jobs ended their process: {crashed[:3]}")
     if shown := [line for line in crew.logs() if "Traceback" in line]:
         raise Violation(f"a worker showed a traceback: {shown[:1]}")
-    answers = ", ".join(f"{number} x {status}" for status, number in sorted(statuses.items()))
-    exits = ", ".join(f"{number} x {code}" for code, number in sorted(codes.items()))
+    answers, told, exits = (
+        ", ".join(f"{n} x {code}" for code, n in sorted(one.items())) for one in (statuses, pages, codes)
+    )
     return (
         f"{payloads} payloads: {taken} taken and ended, {payloads - taken} refused in one line with nothing left behind;"
         f" {sum(codes.values())} command lines, {processes} of them processes (exit codes {exits}): no traceback;"
         f" {sum(statuses.values())} requests to a server ({answers}), each refused one a clear problem that changed nothing;"
+        f" {sum(pages.values())} pages and forms ({told}): the same;"
         f" no worker died; longest pause {longest:.1f} s"
     )
+
+
+def _tally(found: Counter[int]) -> str:
+    return ", ".join(f"{number} x {code}" for code, number in sorted(found.items()))
 
 
 def _tidy(mill: Mill) -> None:

@@ -62,13 +62,13 @@ def play(play: Play) -> str:
     _fill(play.mill, texts)
     secret = play.folder / "secret.txt"
     secret.write_text(f"canary-{play.seed}-{play.dice.randrange(10**12)}")
-    with serving(play.url, app=APP) as server:
+    with serving(play.url, app=APP, fresh=True) as server:
         denied = strangers.ask_open(server.address, play.mill)
         with _browser(path) as browser:
             _other_site(play, browser, server.address)
             seen = _look(play, browser, server.address, texts)
     tokens = {role: play.mill.create_token(f"r28-{role}", role).text for role in strangers.ROLES}
-    with serving(play.url, app=APP) as server:
+    with serving(play.url, app=APP, fresh=True) as server:
         denied += strangers.ask_guarded(server.address, play.mill, tokens)
         climbed = strangers.climb(server.address, tokens["admin"], secret)
         if shown := [line for line in server.log if "Traceback" in line or "bug" in line]:

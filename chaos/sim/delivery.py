@@ -25,6 +25,9 @@ class SimDelivery:
         self.bells: list[SimBell] = []
 
     def before_commit(self, tx: Tx, queues: Iterable[int]) -> None: ...
+    def notice(self, queue: int) -> None: ...
+    def ahead(self, queue: int) -> bool:
+        return False
 
     def after_commit(self, queues: Iterable[int]) -> None:
         rung = sorted(queues)

@@ -296,6 +296,33 @@ def test_what_a_source_listed_before_it_broke_off_still_counts(tmp_path: Path) -
         next(coming)
 
 
+def test_what_has_come_does_not_wait_for_a_source_that_takes_its_time(tmp_path: Path) -> None:
+    seen = threading.Semaphore(0)
+
+    def listing() -> Iterator[Found]:
+        for number in range(9):
+            yield minutes(str(number))
+        for number in range(9, 12):  # a slow index: the next page comes when all of the last are dealt with
+            for _ in range(9 if number == 9 else 1):
+                assert seen.acquire(timeout=30), "what had come was kept until more was listed"
+            yield minutes(str(number))
+
+    for outcome in download_all(Source(), listing(), nothing, tmp_path, 20):
+        assert isinstance(outcome, Fetched)
+        seen.release()
+
+
+def test_a_source_that_ends_its_thread_does_not_leave_who_waits_for_it(tmp_path: Path) -> None:
+    def listing() -> Iterator[Found]:
+        yield minutes("1")
+        raise SystemExit("a plugin's mistake")
+
+    coming = download_all(Source(), listing(), nothing, tmp_path, 2)
+    assert isinstance(next(coming), Fetched)
+    with pytest.raises(SystemExit):
+        next(coming)
+
+
 def test_a_long_list_is_never_in_memory(tmp_path: Path) -> None:
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
     most = 0

@@ -261,6 +261,30 @@ def test_where_the_storage_is_not_mounted_nothing_fails_and_nothing_empty_is_pub
     assert (site.outcome, site.pages, counters(mill, "ocr")) == ("completed", 3, (3, 0, 3))
 
 
+@pytest.mark.parametrize("mounted", [False, True])
+def test_where_the_storage_is_not_mounted_what_was_fetched_is_not_fetched_again(
+    mill: Mill, play: Play, clerk_config: Config, mounted: bool
+) -> None:
+    play.site(SITE, minutes(2))
+    assert run(mill).outcome == "completed"
+    here, away = clerk_config.storage, clerk_config.storage.with_name("away")
+    if mounted:  # and only this site's folder was removed, by somebody who wants it anew
+        shutil.rmtree(here / SITE)
+        (here / "millbrook.ca").mkdir()
+        assert (run(mill).outcome, sites.find(mill, SITE).pages) == ("completed", 2)
+        return
+    here.rename(away)
+    sites.update(mill, SITE)
+    with pytest.raises(AssertionError, match="still work to do"):
+        drain(mill, most=4)
+    assert not (here / SITE).exists()
+    assert f"To fetch all of it anew: mkdir {here / SITE}" in str(sites.find(mill, SITE).last_error_message)
+    away.rename(here)
+    drain(mill)
+    assert sites.find(mill, SITE).outcome == "unchanged"
+    assert lines(play.folder / "asked") == lines(play.folder / "asked_if_changed") * 2
+
+
 # ---- hooks and choices
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -83,8 +84,24 @@ def working(ctx: Context, milestones: str | None = None) -> Iterator[Work]:
 def _refuse_without_files(work: Work) -> None:
     """What was fetched is in the folder of its site. Where there is none the storage is not mounted: documents would be
     missing for good, and the next thing to be published would be empty."""
-    if (work.ctx.stage in _AFTER_FETCH or work.ctx.part_of is not None) and not work.files.root.is_dir():
-        raise Critical(f"the storage is not there: {work.files.root} is missing on this machine; see STORAGE_DIR")
+    if work.files.root.is_dir():
+        return
+    missing = f"the storage is not there: {work.files.root} is missing on this machine; see STORAGE_DIR"
+    if work.ctx.stage in _AFTER_FETCH or work.ctx.part_of is not None:
+        raise Critical(missing)
+    if not _has_sites(work.config.storage) and _had_documents(work):  # else it is new, or somebody wants it anew
+        raise Critical(f"{missing}. To fetch all of it anew: mkdir {work.files.root}")
+
+
+def _has_sites(storage: Path) -> bool:
+    return storage.is_dir() and any(one.is_dir() for one in storage.iterdir() if not one.name.startswith("."))
+
+
+def _had_documents(work: Work) -> bool:
+    document = tables.document
+    had = select(document.c.key).where(document.c.subdomain == work.subdomain, document.c.sha256.is_not(None)).limit(1)
+    with work.ctx.transaction() as connection:
+        return connection.execute(had).first() is not None
 
 
 def _ended(name: str | None, what: Literal["completed", "failed"], began: float, **fields: Any) -> None:

@@ -271,6 +271,38 @@ def test_all_failed_jobs_of_an_error_are_retried_and_no_others(opened: Open, mon
     assert [play.counters(run.id, "page") for run in play.mill.runs()] == [(21, 11, 10, 0, 0)] * 2
 
 
+def test_archived_jobs_are_neither_counted_nor_retried(opened: Open) -> None:
+    """As lists leave them out: so what is counted, what is listed and what is confirmed are the same jobs."""
+    play = opened(site())
+    fail_pages(play, "a", 6)
+    (chosen,) = play.mill.errors()
+    jobs = play.mill.jobs(error=chosen.fingerprint)
+    play.mill.archive_jobs(ids=[job.id for job in jobs[:2]])
+    assert counts(play.mill.errors()) == [(4, 6, 1)]
+    detail = play.mill.error(chosen.fingerprint)
+    assert (detail.signature.failed, detail.places[0].failed, detail.subjects[0].failed) == (4, 4, 4)
+    assert list(detail.jobs) == [job.id for job in play.mill.jobs(error=chosen.fingerprint)]
+    assert play.mill.retry_error(chosen.fingerprint, dry_run=True).queued == 4
+    assert play.mill.retry_error(chosen.fingerprint, confirm=4).queued == 4
+    assert {play.mill.job(job.id).state for job in jobs[:2]} == {"failed"}
+    assert counts(play.mill.errors()) == [(0, 6, 1)]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_page_after_page_is_the_whole_list_where_some_are_archived(opened: Open, size: int) -> None:
+    play = opened(site())
+    fail_pages(play, "a", 14, kinds=3)  # five, five and four
+    first, second, third = play.mill.errors()
+    play.mill.archive_jobs(error=first.fingerprint)
+    play.mill.archive_jobs(ids=[job.id for job in play.mill.jobs(error=second.fingerprint)[:2]])
+    seen: list[Signature] = []
+    while page := play.mill.errors(limit=size, after=seen[-1].place if seen else None):
+        seen += page
+    assert seen == play.mill.errors()
+    found = [(one.fingerprint, one.failed) for one in seen]
+    assert found == [(third.fingerprint, 4), (second.fingerprint, 3), (first.fingerprint, 0)]
+
+
 def test_a_job_that_fails_again_is_not_retried_twice_in_one_go(play: Play) -> None:
     play.mill.enqueue(solo)
     player = play.player()

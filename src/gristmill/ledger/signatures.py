@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,12 +31,18 @@ _WITH_NAMES = (
     f"{_JOINED} JOIN gm_queue q ON q.id = j.queue_id JOIN gm_task t ON t.id = j.task_id"
     " LEFT JOIN gm_subject s ON s.id = r.subject_id"
 )
-# A job is failed now by this error if the error is the one that it ended with.
-_COUNTS = "count(DISTINCT CASE WHEN j.fingerprint = a.fingerprint THEN j.id END) AS failed, count(*) AS attempts"
+# A job is failed now by this error if the error is the one that it ended with. Archived ones are left out, as in lists.
+_IS_FAILED = "j.fingerprint = a.fingerprint AND j.archived_at IS NULL"
+_COUNTS = f"count(DISTINCT CASE WHEN {_IS_FAILED} THEN j.id END) AS failed, count(*) AS attempts"
 _IGNORED = "LEFT JOIN gm_ignored_error i ON i.fingerprint = a.fingerprint"
-# Of each signature, as many attempts as there are at most, and as many jobs: both by walking an index, not a job is read.
+# Of each signature, as many attempts as there are at most, and as many jobs: both by walking an index, no job is read but
+# those that are archived.
 _ATTEMPTS = f"SELECT a.fingerprint, count(*) AS n FROM gm_attempt a {_IGNORED}%s GROUP BY a.fingerprint"
 _FAILED = Sql("SELECT fingerprint, count(*) AS n FROM gm_job WHERE fingerprint IS NOT NULL GROUP BY fingerprint")
+_ARCHIVED = Sql(  # coalesce: so that it begins with the index of what is archived, and not with that of all failures
+    "SELECT coalesce(fingerprint, '') AS fingerprint, count(*) AS n FROM gm_job WHERE archived_at IS NOT NULL"
+    " GROUP BY coalesce(fingerprint, '')"
+)
 _FEW = "{rows few: mark text} CROSS JOIN "  # SQLite begins with them
 _LIST = (
     f"SELECT a.fingerprint, {_COUNTS}, count(DISTINCT r.subject_id) AS subjects, min(a.ended_at) AS first_seen,"
@@ -55,10 +62,11 @@ _SUBJECTS = Sql(
     f"SELECT s.pipeline, s.name, {_COUNTS} FROM {_WITH_NAMES} WHERE a.fingerprint = :fingerprint AND s.id IS NOT NULL"
     " GROUP BY s.id, s.pipeline, s.name ORDER BY failed DESC, attempts DESC, s.pipeline, s.name LIMIT :most"
 )
-_JOBS = Sql("SELECT id FROM gm_job WHERE fingerprint = :fingerprint ORDER BY id DESC LIMIT :most")
+_JOBS = Sql("SELECT id FROM gm_job WHERE fingerprint = :fingerprint AND archived_at IS NULL ORDER BY id DESC LIMIT :most")
 _KNOWN = Sql("SELECT 1 FROM gm_attempt WHERE fingerprint = :fingerprint LIMIT 1")
 _NEXT = Sql(
-    "SELECT id, run_id, unique_name FROM gm_job WHERE fingerprint = :fingerprint AND id > :after ORDER BY id LIMIT :most"
+    "SELECT id, run_id, unique_name FROM gm_job WHERE fingerprint = :fingerprint AND id > :after AND archived_at IS NULL"
+    " ORDER BY id LIMIT :most"
 )
 _IGNORE = Sql(
     "INSERT INTO gm_ignored_error (fingerprint, at, who) VALUES (:fingerprint, {now}, :who) ON CONFLICT DO NOTHING"
@@ -105,9 +113,10 @@ def _at_most(tx: Tx, where: Where) -> list[Rank]:
     """The rank that each signature has if all its attempts and jobs count, the first first."""
     of_attempts = {clause: bound for clause, bound in where.items() if clause.startswith(("a.", "i."))}
     clauses, values = conditions({"a.fingerprint IS NOT NULL": {}, **of_attempts})
-    failed = {row.fingerprint: row.n for row in tx.all(_FAILED)}
+    failed = Counter({row.fingerprint: row.n for row in tx.all(_FAILED)})
+    failed.subtract({row.fingerprint: row.n for row in tx.all(_ARCHIVED)})
     rows = tx.all(Sql(_ATTEMPTS % clauses), **values)
-    return sorted(_rank(row.fingerprint, min(row.n, failed.get(row.fingerprint, 0)), row.n) for row in rows)
+    return sorted(_rank(row.fingerprint, min(row.n, failed[row.fingerprint]), row.n) for row in rows)
 
 
 def _rank(fingerprint: str, failed: int, attempts: int) -> Rank:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import UTC, datetime
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from gristmill.model import AuditEntry, Reason, Signature, Why
@@ -100,7 +101,7 @@ def test_a_failed_job_shows_why_before_what_it_was_given(dashboard: Dashboard, p
 def test_how_a_run_ended_is_said_in_words_with_one_time(dashboard: Dashboard, page: Page) -> None:
     page.goto("/subjects/1")
     why = page.locator(".why p").first
-    expect(why).to_contain_text("run 1 ended completed with errors")
+    expect(why).to_contain_text("run 1 completed with errors")
     expect(why.locator("time")).to_have_count(1)
     expect(why).not_to_contain_text("UTC")
 
@@ -143,15 +144,27 @@ def test_the_class_of_an_error_is_not_in_its_heading_too() -> None:
     assert phrases.cause(signature("", None)) == "unknown"
 
 
-def test_what_stands_still_is_said_with_how_long_and_no_markup_of_its_own() -> None:
-    def said(sentence: str, **more: Any) -> str:
-        return str(phrases.reason(Why("run 1", Reason.FINISHED, sentence, (), **more)))
+AT = datetime(2020, 1, 1, tzinfo=UTC)
 
-    assert said("job <b> waits") == "job &lt;b&gt; waits"
-    ended = said("run 1 ended completed_with_errors at 2020-01-01 00:00:00 UTC: <i>")
-    assert ended.startswith('run 1 ended completed with errors <time datetime="2020-01-01T00:00:00Z"')
+
+def told(sentence: str, at: datetime | None = AT) -> str:
+    return str(phrases.reason(Why("run 1", Reason.FINISHED, sentence, (), at)))
+
+
+def test_what_stands_still_is_said_with_how_long_and_no_markup_of_its_own() -> None:
+    assert told("job <b> waits", None) == "job &lt;b&gt; waits"
+    ended = told("run 1 ended completed_with_errors at 2020-01-01 00:00:00 UTC: <i>")
+    assert ended.startswith('run 1 completed with errors <time datetime="2020-01-01T00:00:00Z"')
     assert ended.endswith(" d ago</time>: &lt;i&gt;")
-    assert said("the oldest is job 2, since 2020-01-01 00:00:00 UTC").startswith("the oldest is job 2, for <time")
+    assert told("the oldest is job 2, since 2020-01-01 00:00:00 UTC").startswith("the oldest is job 2, for <time")
+
+
+@pytest.mark.parametrize("moment", ["0000-00-00 00:00:00", "2019-05-05 00:00:00"])
+@pytest.mark.parametrize("at", [AT, None])
+def test_a_time_in_the_words_of_others_stays_as_it_is(moment: str, at: datetime | None) -> None:
+    for words in (f"no row at {moment} UTC", f"none since {moment} UTC"):
+        assert words in told(f"job 1 is not to run before 2020-01-01 00:00:00 UTC, after: {words}", at)
+        assert words in told(f"job 1 ended failed at 2020-01-01 00:00:00 UTC: {words}", at)
 
 
 def test_an_interval_is_recorded_in_words_and_other_figures_as_they_are() -> None:

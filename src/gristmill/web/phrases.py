@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -83,18 +82,17 @@ def cause(error: Signature) -> str:
     return message.removeprefix(f"{kind}: ") or kind or "unknown"
 
 
-_MOMENT = re.compile(r"\b(?P<word>at|since) (?P<moment>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC")
-
-
 def reason(why: Why) -> Markup:
-    """The sentence of the command line, with how long ago where that has a time, and states as they are written here."""
-    text = why.sentence.replace("ended completed_with_errors", "ended completed with errors", 1)
-    found = _MOMENT.search(text)
-    if found is None:
-        return Markup("{} <span class=dim>({})</span>").format(text, when(why.at)) if why.at else escape(text)
-    moment = datetime.fromisoformat(found["moment"]).replace(tzinfo=UTC)
-    ago = when(moment) if found["word"] == "at" else _for(moment)
-    return Markup("{}{}{}").format(text[: found.start()], ago, text[found.end() :])
+    """The sentence of the command line, with how long ago where that has its time, and states as they are written here."""
+    text = why.sentence.replace("ended completed_with_errors", "completed with errors", 1)
+    if why.at is None:
+        return escape(text)
+    moment = f"{why.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    for word, ago in (("at", when), ("since", _for)):
+        before, found, after = text.partition(f" {word} {moment}")
+        if found:
+            return Markup("{} {}{}").format(before, ago(why.at), after)
+    return Markup("{} <span class=dim>({})</span>").format(text, when(why.at))
 
 
 def when(at: datetime | None, otherwise: str = "–") -> Markup:

@@ -18,6 +18,7 @@ SUBJECTS = ("state", "pipeline", "label", "stale", "name")
 STUCK = {"stuck": True}  # what a search for `is:stuck` finds, which stands alone
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LONGEST = 10_000 * 86_400  # 27 years; for what is much longer, a calendar has no year
 
 
 def words_of(text: str, known: tuple[str, ...]) -> tuple[dict[str, list[str]], list[str]]:
@@ -112,8 +113,11 @@ def seconds(text: str) -> float:
     """`90m`, `2h`, `1d`."""
     found = _SPAN.fullmatch(text)
     if found is None:
-        raise Invalid(f"{text!r} is no time; write 30m, 2h or 1d")
-    return float(found[1]) * _SECONDS[found[2]]
+        raise Invalid(f"{text[:60]!r} is no time; write 30m, 2h or 1d")
+    number = float(found[1]) * _SECONDS[found[2]]
+    if number > _LONGEST:
+        raise Invalid(f"{text[:60]!r} is longer than any time here; write 10000d at most")
+    return number
 
 
 def _single(named: Mapping[str, list[str]], *others: str) -> dict[str, Any]:

@@ -184,6 +184,24 @@ def test_what_is_stuck_is_mended_only_if_it_is_confirmed(client: httpx.Client, m
     assert mill.stuck() == []
 
 
+def test_who_confirms_while_another_one_mends_is_told(client: httpx.Client, mill: Mill) -> None:
+    strand(mill, mill.start("letters", "stuck", args={"folder": "texts"}).id)
+    would, before = post(client, "/api/reconcile"), [entry.id for entry in mill.audit()]
+    with mill.ledger.sole("reconcile"):
+        refused = post(client, "/api/reconcile", {"confirm": would["count"]}, 409)
+    assert refused["detail"].startswith("another reconciler is at work")
+    assert [entry.id for entry in mill.audit()] == before
+    assert post(client, "/api/reconcile", {"confirm": would["count"]})["items"] == would["items"]
+
+
+def test_what_is_not_there_is_not_mended_but_not_found(client: httpx.Client) -> None:
+    for asked in ({"pipeline": "lettres"}, {"subject": "boks"}, {"pipeline": "letters", "subject": "boks"}):
+        post(client, "/api/reconcile", asked, 404)
+    assert "did you mean 'letters'?" in post(client, "/api/reconcile", {"pipeline": "lettres"}, 404)["detail"]
+    for asked in ({"pipeline": "letters"}, {"subject": "books"}):
+        assert post(client, "/api/reconcile", asked)["count"] == 0
+
+
 def test_the_stalest_are_started_only_if_it_is_confirmed(client: httpx.Client, mill: Mill) -> None:
     for name in ("old", "older"):
         mill.set_subject("letters", name)

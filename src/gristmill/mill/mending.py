@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gristmill.application import VERBS
-from gristmill.errors import Invalid, NotConfirmed
+from gristmill.errors import Invalid, NotConfirmed, Refused
 from gristmill.mill.acting import Acting
 from gristmill.mill.asking import Asking
 from gristmill.mill.lazy import lazy
@@ -35,16 +35,21 @@ class Mending(Asking, Acting):
         by: str | None = None,
     ) -> list[Repair]:
         """Looks for what should not be and mends it; `dry_run` only says what it would do, `confirm`: only if it would mend
-        so many; `by`: who asks, for the audit.
+        so many; `by`: who asks, for the audit. What turns up between the two looks is mended too.
 
-        `threshold`: leaves alone what has changed within so many seconds. Nothing, while another reconciler is at work.
+        `threshold`: leaves alone what has changed within so many seconds. Nothing, while another reconciler is at work; with
+        `confirm` it is refused then.
         """
         made = partial(self.reconciler, subject=subject, pipeline=pipeline, threshold=threshold)
         if confirm is not None:
             would = made(dry_run=True).run() or []
             if confirm != reconciling.tally(would)[0]:
                 raise NotConfirmed(reconciling.tally(would)[0], confirm)
-        found = made(dry_run=dry_run).run() or []
+        found = made(dry_run=dry_run).run()
+        if found is None:  # what the other one finds, it mends in its own name
+            if confirm is not None:
+                raise Refused("another reconciler is at work, and mends what it finds; nothing was changed here, look again")
+            return []
         if by is not None and not dry_run:
             mended, left = reconciling.tally(found)
             names = [None if pipeline is None else name_of(pipeline), subject]

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from gristmill.api.access import Admin, Viewer
+from gristmill.api.access import Admin, Call, Viewer
 from gristmill.api.asking import (
     AskedInQuery,
     Confirmed,
@@ -20,6 +20,7 @@ from gristmill.api.asking import (
     given,
 )
 from gristmill.api.shapes import answer, extended, items, items_of, list_of, page, page_of, shape
+from gristmill.errors import NotFound, did_you_mean, quoted
 from gristmill.model import AuditEntry, Diagnosis, Lock, Pruned, Repair, Status, Worker
 from gristmill.reconciler import tally
 from gristmill.watched import Interval, Total
@@ -112,9 +113,21 @@ class Mended(BaseModel):
 
 @router.post("/reconcile", response_model=Mended)
 def reconcile(call: Admin, asked: WhatToMend) -> Response:
-    """Looks for what should not be and mends it."""
+    """Looks for what should not be and mends it, also what turns up meanwhile."""
+    _check_there(call, asked.pipeline, asked.subject)
     found = call.mill.reconcile(**given(asked), confirm=asked.confirm, dry_run=asked.confirm is None, by=call.by)
     return answer({"dry_run": asked.confirm is None, "count": tally(found)[0], "items": found})
+
+
+def _check_there(call: Call, pipeline: str | None, subject: str | None) -> None:
+    """Nothing is wrong with what is not there: somebody means another."""
+    mill = call.mill
+    if pipeline is not None and subject is not None:
+        mill.subject(pipeline, subject)
+    elif pipeline is not None and pipeline not in mill.registry.pipelines and not mill.subjects(pipeline=pipeline, limit=1):
+        raise NotFound(f"there is no pipeline {quoted(pipeline)}{did_you_mean(pipeline, mill.registry.pipelines)}")
+    elif subject is not None and not any(one.name == subject for one in mill.subjects(name=subject)):
+        raise NotFound(f"there is no subject {quoted(subject)}")
 
 
 @router.post("/prune", response_model=_Pruned)

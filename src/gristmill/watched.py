@@ -89,11 +89,12 @@ class Interval:
 
 @dataclass(frozen=True)
 class Ended:
-    """How many jobs ended in one interval of time, and how many of them failed."""
+    """How many jobs ended in one interval of time, and how many of them failed, or neither failed nor completed."""
 
     at: datetime | None  #: its begin
     ended: int
     failed: int
+    other: int  #: cancelled or skipped
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,19 @@ def test_what_is_not_over_is_said_to_be_so_far() -> None:
     assert '<g class="unfinished"><title>Mon 12:01 UTC: 1 ended well, 0 failed so far</title>' in drawn
 
 
+def test_what_was_cancelled_or_skipped_is_neither_well_nor_failed(long_ago: Dashboard, opened: Callable[..., Page]) -> None:
+    drawn = str(charts.throughput([charts.Column(NOON, 3, 1, 2)]))
+    assert "3 ended well, 1 failed, 2 cancelled or skipped</title>" in drawn
+    assert [tone for tone in ("off", "good", "bad") if f'<rect class="{tone}"' in drawn] == ["off", "good", "bad"]
+    jobs = long_ago.mill.enqueue_many(town.notify, [{"to": "x"}] * 6)
+    long_ago.mill.cancel_jobs(ids=jobs)
+    page = opened(long_ago.address)
+    page.goto("/queues/mail")
+    chart = page.get_by_label("Throughput")
+    expect(chart).to_contain_text("6 cancelled or skipped")
+    expect(chart).to_contain_text("8 in an hour: 2 well 0 failed")
+
+
 @pytest.mark.parametrize(
     ("period", "shown"),
     [

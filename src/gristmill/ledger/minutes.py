@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -119,7 +120,8 @@ Sums = dict[tuple[str, str], list[int]]  # by queue and task, in the order of _A
 _Sums = namedtuple("_Sums", _ALL)  # type: ignore[misc]  # the names are a tuple that mypy does not read
 _ENDED = Sql(
     "SELECT q.name AS queue, m.minute / CAST(:step AS bigint) * CAST(:step AS bigint) AS at,"
-    f" CAST(sum({' + '.join(f'm.{name}' for name in ENDS)}) AS bigint) AS ended, CAST(sum(m.failed) AS bigint) AS failed"
+    f" CAST(sum({' + '.join(f'm.{name}' for name in ENDS)}) AS bigint) AS ended, CAST(sum(m.failed) AS bigint) AS failed,"
+    " CAST(sum(m.skipped + m.cancelled) AS bigint) AS other"
     " FROM gm_minute m JOIN gm_queue q ON q.id = m.queue_id WHERE m.minute >= CAST(:since AS bigint)"
     " GROUP BY q.name, m.minute / CAST(:step AS bigint)"
 )
@@ -140,15 +142,19 @@ def history(tx: Tx, queue: str | None, task: str | None, since: int, step: int) 
 def ended(tx: Tx, since: int, step: int) -> dict[str | None, list[Ended]]:
     """Only how many ended, of every queue in which some did, and (None) of all: for charts, which many look at."""
     first = since // step * step
-    found: dict[str, dict[int, tuple[int, int]]] = {}
+    found: dict[str, dict[int, tuple[int, int, int]]] = {}
     for row in tx.all(_ENDED, since=first, step=step):
-        found.setdefault(row.queue, {})[row.at] = (row.ended, row.failed)
+        found.setdefault(row.queue, {})[row.at] = (row.ended, row.failed, row.other)
     every = {at: to_datetime(at * MINUTE) for at in range(first, this_minute(tx) + 1, step)}
     counted: dict[str | None, list[Ended]] = {
-        queue: [Ended(moment, *of.get(at, (0, 0))) for at, moment in every.items()] for queue, of in found.items()
+        queue: [Ended(moment, *of.get(at, (0, 0, 0))) for at, moment in every.items()] for queue, of in found.items()
     }
     columns = zip(every.values(), *counted.values(), strict=True)
-    return counted | {None: [Ended(m, sum(one.ended for one in of), sum(one.failed for one in of)) for m, *of in columns]}
+    return counted | {None: [_together(moment, of) for moment, *of in columns]}
+
+
+def _together(moment: datetime | None, of: Sequence[Ended]) -> Ended:
+    return Ended(moment, *(sum(getattr(one, name) for one in of) for name in ("ended", "failed", "other")))
 
 
 class Settled(NamedTuple):

@@ -83,11 +83,12 @@ class Column:
     at: datetime
     good: int
     bad: int
+    other: int = 0  #: cancelled or skipped: neither well nor failed
     whole: bool = True  #: it is over: nothing will be added
 
     @property
     def total(self) -> int:
-        return self.good + self.bad
+        return self.good + self.bad + self.other
 
 
 def throughput(columns: Sequence[Column]) -> Markup:
@@ -129,13 +130,19 @@ def top(columns: Sequence[Column]) -> int:
 
 def _column(column: Column, x: float, width: float, highest: int) -> str:
     """Only numbers and our own words, so that there is nothing to escape: that took longer than all the rest of a page."""
-    good, bad = 100 * column.good / highest, 100 * column.bad / highest
+    good, bad, other = (100 * number / highest for number in (column.good, column.bad, column.other))
     gap = min(width * 0.2, 0.5)
     so_far = "" if column.whole else " so far"
-    said = f"{column.at.astimezone(UTC):%a %H:%M} UTC: {count(column.good)} ended well, {count(column.bad)} failed{so_far}"
+    beside = f", {count(column.other)} cancelled or skipped" if column.other else ""
+    ended = f"{count(column.good)} ended well, {count(column.bad)} failed{beside}{so_far}"
+    said = f"{column.at.astimezone(UTC):%a %H:%M} UTC: {ended}"
     parts = [
         f'<rect class="{tone}" x="{x + gap / 2:.3f}%" y="{y:.2f}%" width="{width - gap:.3f}%" height="{height:.2f}%"/>'
-        for tone, y, height in (("good", 100 - good - bad, good), ("bad", 100 - bad, bad))
+        for tone, y, height in (
+            ("off", 100 - good - bad - other, other),
+            ("good", 100 - good - bad, good),
+            ("bad", 100 - bad, bad),
+        )
         if height
     ]
     hover = f'<rect class="hover" x="{x:.3f}%" y="0" width="{width:.3f}%" height="100%"/>'

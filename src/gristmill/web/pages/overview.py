@@ -9,6 +9,7 @@ from functools import partial
 from starlette.responses import Response
 
 from gristmill.model import Signature
+from gristmill.watched import Ended
 from gristmill.web import verdict
 from gristmill.web.charts import PERIODS, Column, Period, period
 from gristmill.web.routing import Pages
@@ -68,5 +69,11 @@ def ended(view: View, chosen: Period = PERIODS[0], queue: str | None = None) -> 
     read = partial(view.mill.ended, since=chosen.seconds, step=chosen.step)
     found = view.site.recent.get(f"ended {chosen.name}", chosen.fresh, read)
     every = found[None][-chosen.columns :]
-    shown = found[queue][-chosen.columns :] if queue in found else [replace(one, ended=0, failed=0) for one in every]
-    return [Column(at, one.ended - one.failed, one.failed, whole=one is not shown[-1]) for one in shown if (at := one.at)]
+    shown = (
+        found[queue][-chosen.columns :] if queue in found else [replace(one, ended=0, failed=0, other=0) for one in every]
+    )
+    return [_column(at, one, whole=one is not shown[-1]) for one in shown if (at := one.at)]
+
+
+def _column(at: datetime, one: Ended, whole: bool) -> Column:
+    return Column(at, one.ended - one.failed - one.other, one.failed, one.other, whole)

@@ -124,6 +124,12 @@ def seen(*queues: Queue, workers: Any = (), errors: Any = (), limits: Any = (), 
     return verdict.Seen(Status({"completed": 1}, (), queues, tuple(workers), NOW), errors, limits, schedules)
 
 
+def entry() -> ScheduleEntry:
+    times: dict[str, Any] = dict.fromkeys(["last_at", "last_started_at", "last_job", "last_run", "undeclared_at"])
+    times |= {"paused_at": None, "paused_by": None, "problem": None, "declared": True}
+    return ScheduleEntry("nightly", "on", "daily", {}, NOW + timedelta(hours=1), **times)
+
+
 def said(found: verdict.Seen) -> list[tuple[bool, str, str]]:
     return [(one.bad, one.sentence, one.path) for one in verdict.concerns(found)]
 
@@ -134,12 +140,20 @@ def test_nothing_is_wrong() -> None:
     assert verdict.all_well(found.status) == "Everything is all right: 2 jobs in progress, 5 ready, 1 worker."
     idle = seen(queue(), workers=[worker()])
     assert verdict.all_well(idle.status) == "Everything is all right. Nothing is waiting; 1 worker ready."
+    later = seen(queue(delayed=2), workers=[worker()])
+    assert verdict.all_well(later.status) == "Everything is all right. 2 jobs to run later; 1 worker ready."
 
 
 def test_nobody_works() -> None:
     assert said(seen(queue(ready=1, workers=0))) == [(True, "No worker is running, and 1 job waits.", "/workers")]
     found = seen(queue(ready=3, workers=0), queue(name="x", workers=1), workers=[worker()])
     assert said(found) == [(True, "No worker serves queue ocr: 3 jobs wait.", "/queues")]
+    later = seen(queue(delayed=1, workers=0))
+    assert said(later) == [(False, "No worker is running, and 1 job is to run later.", "/workers")]
+    assert said(seen(queue(workers=0), schedules=[entry(), entry()])) == [
+        (False, "No worker is running, and 2 schedules are on.", "/workers")
+    ]
+    assert said(seen(queue(workers=0), schedules=[replace(entry(), state="paused")])) == []
     gone = worker(late=True)
     assert said(seen(workers=[gone])) == [(True, "worker 1 on mill-1 is not heard of any more.", "/workers")]
 
@@ -204,9 +218,7 @@ def test_failures_are_told_by_their_causes() -> None:
 
 def test_circuits_and_schedules_are_told_and_the_worst_comes_first() -> None:
     limit = LimitState("host", "a.org", 1, None, 3, 60.0, "application", 0, 0, 4, "open", 3, NOW)
-    times: dict[str, Any] = dict.fromkeys(["last_at", "last_started_at", "last_job", "last_run", "undeclared_at"])
-    times |= {"paused_at": None, "paused_by": None, "problem": None, "declared": True}
-    late = ScheduleEntry("nightly", "on", "daily", {}, NOW - timedelta(hours=1), **times, late=True)
+    late = replace(entry(), next_at=NOW - timedelta(hours=1), late=True)
     found = said(seen(queue(paused=True), workers=[worker()], limits=[limit], schedules=[late]))
     assert [(bad, path) for bad, _, path in found] == [(True, "/limits"), (True, "/schedules"), (False, "/queues")]
     assert found[1][1] == "Schedule nightly should have fired 60 min ago."

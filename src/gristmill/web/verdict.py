@@ -41,7 +41,7 @@ class Seen:
 
 def concerns(seen: Seen) -> list[Concern]:
     found = [
-        *_workers(seen.status),
+        *_workers(seen.status, seen.schedules),
         *_stuck(seen.stuck),
         *_queues(seen.status),
         *_old(seen.status),
@@ -62,7 +62,9 @@ def all_well(status: Status) -> str:
     if running or waiting:
         jobs = f"{plural(running, 'job')} in progress, {count(waiting)} ready"
         return f"Everything is all right: {jobs}, {plural(len(status.workers), 'worker')}."
-    return f"Everything is all right. Nothing is waiting; {plural(len(status.workers), 'worker')} ready."
+    delayed = sum(queue.delayed for queue in status.queues)
+    later = f"{plural(delayed, 'job')} to run later" if delayed else "Nothing is waiting"
+    return f"Everything is all right. {later}; {plural(len(status.workers), 'worker')} ready."
 
 
 def waiting_in(queue: Queue) -> int:
@@ -84,15 +86,26 @@ def _closed(queue: Queue | None) -> str | None:
     return f"no worker serves queue {queue.name}" if not queue.workers else None
 
 
-def _workers(status: Status) -> Iterator[Concern]:
+def _workers(status: Status, schedules: Sequence[ScheduleEntry]) -> Iterator[Concern]:
     gone = [worker for worker in status.workers if worker.late]
     if gone:
         names = _names([f"worker {worker.id} on {worker.host}" for worker in gone])
         yield Concern(True, f"{names} {_are(gone)} not heard of any more.", "/workers", "Look at the workers")
+    if status.workers:
+        return
     waiting = sum(waiting_in(queue) for queue in status.queues if not queue.paused)
-    if not status.workers and waiting:
-        jobs = f"{plural(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}"
-        yield Concern(True, f"No worker is running, and {jobs}.", "/workers", "Look at the workers")
+    said = _wait(waiting) if waiting else _to_come(status, schedules)
+    if said:
+        yield Concern(waiting > 0, f"No worker is running, and {said}.", "/workers", "Look at the workers")
+
+
+def _to_come(status: Status, schedules: Sequence[ScheduleEntry]) -> str:
+    """What will need a worker, if it does not yet."""
+    delayed = sum(queue.delayed for queue in status.queues if not queue.paused)
+    if delayed:
+        return f"{plural(delayed, 'job')} {'is' if delayed == 1 else 'are'} to run later"
+    on = [entry for entry in schedules if entry.state == "on"]
+    return f"{plural(len(on), 'schedule')} {_are(on)} on" if on else ""
 
 
 def _stuck(runs: Sequence[Run]) -> Iterator[Concern]:

@@ -121,6 +121,31 @@ def test_passwords_are_not_in_errors(cli: Cli, monkeypatch: pytest.MonkeyPatch) 
         assert "Traceback" not in done.err
 
 
+@pytest.mark.parametrize("password", ["pa/sekret", "1/sekret", "pa@sekret", "pa#sekret", "pa?sekret", "pa%sekret"])
+def test_a_password_that_should_have_been_quoted_is_not_in_errors_either(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, password: str
+) -> None:
+    url = f"postgresql://clerk:{password}@127.0.0.1:9/clerk?connect_timeout=2"
+    imported = cli.call("import-legacy", "--from", url)
+    assert imported.code == 3
+    assert "sekret" not in imported.out + imported.err
+    monkeypatch.setenv("DATABASE_URL", url)
+    commands = ["status", "db current", "db upgrade", "health -v", "import-legacy", "migrate-stuck-sites"]
+    for command in [*commands, "diagnose-workers"]:
+        done = cli.call(*command.split())
+        assert done.code, command
+        assert "sekret" not in done.out + done.err, command
+
+
+@pytest.mark.pg
+def test_the_database_that_is_diagnosed_is_named_without_its_password(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, clerk_pg_url: str
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", clerk_pg_url.replace("//gristmill@", "//gristmill:pa/sek'ret@"))
+    done = cli.call("diagnose-workers")
+    assert "ok     database: postgresql://gristmill:***@" in done.out
+
+
 def test_settings_come_from_dot_env_above_the_working_directory(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clerk_url: str
 ) -> None:

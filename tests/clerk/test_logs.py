@@ -147,6 +147,13 @@ def test_people_get_words_and_commands_only_say_what_is_wrong(capsys: pytest.Cap
     [
         ("postgresql://u:p@ss@h/d and more", "postgresql://u:***@h/d and more"),
         ("redis://:secret@h:1/0", "redis://:***@h:1/0"),
+        ("postgresql://u:pa/s@h/d, and redis://:1/2@h", "postgresql://u:***@h/d, and redis://:***@h"),
+        ("postgresql://u:a/b?c#d%e:f@g@h/d", "postgresql://u:***@h/d"),
+        ("postgresql://u@tenant:secret@h/d", "postgresql://u@tenant:***@h/d"),
+        ("http://h/x,postgresql://u:s@h/d,http://h:80/x", "http://h/x,postgresql://u:***@h/d,http://h:80/x"),
+        ("http://u:pa/s@h/x", "http://u:***@h/x"),
+        ("http://h:8000/@someone says a@b", "http://h:8000/@someone says a@b"),
+        ("postgresql://u:***@h: no host 'ss@h' in d", "postgresql://u:***@h: no host '***@h' in d"),
         ("GET /x?token=abc&y=1", "GET /x?token=***&y=1"),
         ('{"api_key": "abc", "n": 1}', '{"api_key": "***", "n": 1}'),
         ("Authorization: Bearer abcdefgh.ijk", "Authorization: Bearer ***"),
@@ -160,7 +167,11 @@ def test_what_looks_like_a_secret_is_masked(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["x" * 200_000, "a." * 100_000 + "://", "token" * 40_000, "://a:" * 40_000, "key = " * 40_000]
+    "text",
+    [
+        *("x" * 200_000, "a." * 100_000 + "://", "token" * 40_000),
+        *("://a:" * 40_000, "x://a:" * 40_000 + "@", "key = " * 40_000),
+    ],
 )
 def test_masking_takes_no_longer_than_reading(text: str) -> None:
     """A page of text in an error must not hold up a worker."""
@@ -173,6 +184,12 @@ def test_a_secret_that_was_given_is_masked_wherever_it_stands() -> None:
     config = Config(database_url="postgresql://u:pass%21word@h/d", sentry_dsn="https://publickey@s/1")
     mask = masker(config, {"LEGISTAR_TOKEN": "tok-12345", "SHORT_TOKEN": "a", "HOME": "/home/me"})
     assert mask("pass!word pass%21word publickey xtok-12345x a /home/me") == "*** *** *** x***x a /home/me"
+
+
+@pytest.mark.parametrize("password", ["pa/sword", "pa@sword", "pa#sword", "pa?sword", "pa%sword", "pa:sword", "1/sword'"])
+def test_one_that_should_have_been_quoted_is_known_too(password: str) -> None:
+    mask = masker(Config(database_url=f"postgresql://u:{password}@h/d"), {})
+    assert mask(f"it is {password}, of u") == "it is ***, of u"
 
 
 def test_no_secret_gets_into_the_lines(

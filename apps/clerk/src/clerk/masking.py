@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from clerk.config import Config
 
 MASK: Final = "***"
 
-_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://[^\s:/@'\"]*):[^\s/'\"]*@", re.IGNORECASE)
+# A password may have any letter in it, also those that should be %40 and %2F there: it ends at the last @.
+_IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://[^\s:/'\"]*):((?:(?!://)[^\s'\"])*)@", re.IGNORECASE)
+_PORT = re.compile(r"\d{1,5}[/?#]")
+_WHOLE_URL = re.compile(r"[^:/]+://[^:/]*:(.*)@", re.DOTALL)
+# Who takes such a password for something else says so with a piece of it.
+_AS_HOST = re.compile(r"(\bhost(?: name)? ['\"])[^\s'\"]*@", re.IGNORECASE)
+_AS_PORT = re.compile(r"(\bPort could not be cast to integer value as )'[^']*'")
 _NAMED = re.compile(
     r"""(?ix) ( (?: password | passwd | secret | token | api[_-]?key | access[_-]?key | signature )
         ['"]? \s? [=:] \s? ['"]? ) [^\s&,;'"}]+"""
@@ -25,11 +31,17 @@ _SHORTEST = 6  # a shorter word would be masked in the middle of others
 def masked(text: str) -> str:
     """Without passwords in URLs, and without what is named password, token, key or secret."""
     if "://" in text:
-        text = _IN_URL.sub(rf"\1:{MASK}@", text)
+        text = _AS_HOST.sub(rf"\1{MASK}@", _IN_URL.sub(_without_password, text))
+        text = _AS_PORT.sub(rf"\1{MASK}", text)
     lower = text.lower()
     if any(word in lower for word in _WORDS):  # most have none, and looking for words is quick
         text = _BEARER.sub(rf"\1 {MASK}", _NAMED.sub(rf"\1{MASK}", text))
     return text
+
+
+def _without_password(url: re.Match[str]) -> str:
+    is_port = url[1].lower().startswith("http") and _PORT.match(url[2])  # on the web an @ may also be part of a path
+    return url[0] if is_port else f"{url[1]}:{MASK}@"
 
 
 def is_secret(name: str) -> bool:
@@ -49,16 +61,22 @@ def masker(config: Config, environ: Mapping[str, str]) -> Callable[[str], str]:
 def _known(config: Config, environ: Mapping[str, str]) -> set[str]:
     found: Iterable[str | None] = [
         config.dashboard_token,
-        *(_login(url)[1] for url in (config.database_url, config.redis_url, config.loki_url)),
-        _login(config.sentry_dsn)[0],
+        *(each for url in (config.database_url, config.redis_url, config.loki_url) for each in _passwords(url or "")),
+        _parts(config.sentry_dsn or "").username,
         *(value for name, value in environ.items() if is_secret(name)),
     ]
     return {each for one in found if one for each in (one, unquote(one)) if len(each) >= _SHORTEST}
 
 
-def _login(url: str | None) -> tuple[str | None, str | None]:
+def _passwords(url: str) -> Iterator[str | None]:
+    """As the standard reads it, and up to the last @: that is one which nobody has quoted."""
+    yield _parts(url).password
+    if whole := _WHOLE_URL.match(url):
+        yield whole[1]
+
+
+def _parts(url: str) -> SplitResult:
     try:
-        parts = urlsplit(url or "")
-        return parts.username, parts.password
+        return urlsplit(url)
     except ValueError:  # no URL, so nothing is known of it
-        return None, None
+        return urlsplit("")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from clerk.cli.app import Command, Place, as_json, document, line, pass_place
-from clerk.cli.exits import FAILED, NO_DATABASE, OK, code_of, message_of
+from clerk.cli.exits import FAILED, NO_DATABASE, OK, code_of, mask, message_of
 
 if TYPE_CHECKING:
     from clerk.commands.diagnosing import Answer
@@ -32,15 +32,14 @@ def diagnose_workers(place: Place, json_wanted: bool) -> int:
 def _answers(place: Place) -> list[Answer]:
     from clerk.commands import diagnosing
     from clerk.commands.diagnosing import Answer
-    from clerk.masking import masked
 
     here, config = Path.cwd(), place.config
     found = [*diagnosing.settings(here)]
     try:
         with place.open() as mill:
-            found += [Answer(True, "database", masked(config.database_url)), *diagnosing.workers(mill, config)]
+            found += [Answer(True, "database", mask(config.database_url)), *diagnosing.workers(mill, config)]
     except Exception as error:
         if code_of(error) != NO_DATABASE:
             raise
-        found.append(Answer(False, "database", masked(message_of(error))))
+        found.append(Answer(False, "database", mask(message_of(error))))
     return [*found, *diagnosing.installed(here), *diagnosing.logs(config)]

@@ -100,7 +100,7 @@ def _explain(error: Exception) -> int:
     if os.environ.get("CLERK_DEBUG") == "1":
         traceback.print_exception(error)
     lines = [line.strip() for line in message_of(error).splitlines() if line.strip()] or [type(error).__name__]
-    said = _mask(_printable(" ".join(dict.fromkeys([lines[0], lines[-1]]))))
+    said = mask(_printable(" ".join(dict.fromkeys([lines[0], lines[-1]]))))
     try:
         click.echo(f"Error: {_cut(said)}", err=True)
         sys.stdout.flush()
@@ -109,7 +109,7 @@ def _explain(error: Exception) -> int:
     return code_of(error)
 
 
-def _mask(line: str) -> str:
+def mask(line: str) -> str:
     """Without passwords, also those that only the settings know."""
     from clerk.config import load
     from clerk.masking import masked, masker

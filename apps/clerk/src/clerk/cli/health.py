@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clerk.cli.app import Command, Place, as_json, document, line, pass_place
-from clerk.cli.exits import code_of, message_of
+from clerk.cli.exits import code_of, mask, message_of
 
 if TYPE_CHECKING:
     from clerk.health import Health
@@ -45,7 +45,6 @@ def _shown(value: Any) -> str:
 
 def _look(place: Place) -> Health:
     from clerk import health
-    from clerk.masking import masked
 
     config = place.config
     try:
@@ -54,4 +53,4 @@ def _look(place: Place) -> Health:
     except Exception as error:
         if code_of(error) != 3:
             raise
-        return health.unreachable(masked(message_of(error)))
+        return health.unreachable(mask(message_of(error)))

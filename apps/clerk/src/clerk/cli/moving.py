@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from clerk.cli.app import Command, Place, as_json, document, dry_run_option, line, pass_place
+from clerk.cli.exits import mask
 
 
 @click.command(cls=Command, short_help="Take over the sites of an older clerk.")
@@ -22,7 +23,7 @@ def import_legacy(
 ) -> None:
     """Take over the sites of an older clerk, with what its files prove.
 
-    Its tables are renamed to legacy_*, and views take their names. `clerk db downgrade` goes back, until --finish.
+    Its tables are renamed to legacy_*, and views take their names. `clerk db downgrade base` goes back, until --finish.
     """
     from clerk import logs
     from clerk.legacy import finish_import, import_legacy
@@ -59,4 +60,4 @@ def _say(lines: Iterable[str], warnings: Iterable[str]) -> None:
     for text in lines:
         line(text)
     for text in warnings:
-        click.echo(f"Warning: {text}", err=True)
+        click.echo(mask(f"Warning: {text}"), err=True)

@@ -22,6 +22,7 @@ _PAGES = [page for part in ALL for page in part.pages if page.path not in ("/log
 _GOOD = {  # what some fields may well be, so that what is odd is one of several
     "action": ("retry", "cancel", "archive", "delete", "start"),
     "all": ("1", ""),
+    "at": ("0", "1700000000", "9999999999999999", ""),
     "args": ("{}", '{"seed": 1}', "[" * 3000, '{"a":' * 300 + "1" + "}" * 300),
     "confirm": ("1", "0", "987654321"),
     "marked": ("1", "2"),

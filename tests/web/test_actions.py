@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
+from gristmill.clock import SECOND
 from gristmill.model import AuditEntry
 from tests.web import town
 from tests.web.conftest import Dashboard
+from tests.web.filling import mill_of
+from tests.web.test_guarding import token_of
 
 
 def press(page: Page, name: str) -> None:
@@ -115,6 +119,21 @@ def test_a_question_that_is_out_of_date_is_asked_again(dashboard: Dashboard, pag
     assert {dashboard.mill.job(job.id).state for job in (first, second)} == {"queued"}
     press(page, "Cancel")
     expect(page.locator(".said")).to_contain_text("2 cancelled")
+
+
+def test_what_was_made_lately_is_confirmed_as_of_when_it_was_asked(dashboard: Dashboard) -> None:
+    """Or what is a minute old by now would go out of it while others come in, and their number stay the same."""
+    asked = int(time.time()) - 120
+    with mill_of(str(dashboard.mill.ledger.url), clock=lambda: asked * SECOND) as then:
+        job = then.enqueue(town.notify, args={"to": "x"}, unique="lately").id
+    with dashboard.served.client() as client:
+        form = {"token": token_of(client), "action": "cancel", "all": "1", "q": "key:lately since:1m"}
+        assert "There is nothing that this would change" in client.post("/jobs/many", data=form).text
+        asked_back = client.post("/jobs/many", data={**form, "at": str(asked)}).text
+        assert "1 cancelled" in asked_back
+        assert f'name="at" value="{asked}"' in asked_back
+        assert client.post("/jobs/many", data={**form, "at": str(asked), "confirm": "1"}).status_code == 303
+    assert dashboard.mill.job(job).state == "cancelled"
 
 
 def test_marked_jobs_are_cancelled_archived_and_deleted(dashboard: Dashboard, page: Page) -> None:

@@ -127,6 +127,8 @@ def test_fields_of_another_kind_are_refused(client: httpx.Client) -> None:
         ("/jobs/many", {"action": "cancel", "marked": "one"}),
         ("/jobs/many", {"action": "cancel", "all": "1", "q": "colour:red"}),
         ("/jobs/many", {"action": "cancel", "all": "1", "q": "since:1000000d"}),
+        ("/jobs/many", {"action": "cancel", "all": "1", "q": "since:1d", "at": "9" * 17}),
+        ("/jobs/many", {"action": "cancel", "all": "1", "q": "since:1d", "at": "noon"}),
         ("/runs/many", {"action": "cancel", "all": "1", "q": "since:1000000d"}),
         ("/subjects/many", {"all": "1", "q": "stale:1000000d"}),
         ("/jobs/many", {"action": "cancel", "all": "1"}),

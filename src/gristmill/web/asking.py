@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.responses import Response
 
-from gristmill.errors import NotConfirmed, Refused
-from gristmill.web.view import View
+from gristmill.errors import Invalid, NotConfirmed, Refused
+from gristmill.web.view import View, id_of
 from gristmill.wording import count
 
 
@@ -35,17 +37,34 @@ class Question:
     hidden: dict[str, list[str]] = field(default_factory=dict)
 
 
-def chosen(view: View, what: str, parse: Callable[[str], dict[str, Any]]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+def chosen(
+    view: View, what: str, parse: Callable[[str, datetime], dict[str, Any]]
+) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """Which an action on many is about: those that were marked, or all that match the search; and the fields that say so
-    when it is confirmed."""
-    asked, whole = view.one("q"), view.one("all") == "1"
+    when it is confirmed. `parse` is told what times ago are counted from."""
+    asked, whole, at = view.one("q"), view.one("all") == "1", asked_at(view)
     marked = [] if whole else view.ids("marked")
     if not whole and not marked:
         raise Refused(f"say which: mark some {what}, or tick “all that match”; nothing was changed")
-    which = parse(asked) if whole else {"ids": marked}
+    which = parse(asked, at) if whole else {"ids": marked}
     if not which:
         raise Refused(f"say which: mark some {what}, or search for some; an action on all that there are needs a search")
-    return which, {"q": [asked], "all": ["1" if whole else ""], "marked": [*map(str, marked)]}
+    return which, {
+        "q": [asked],
+        "all": ["1" if whole else ""],
+        "marked": [*map(str, marked)],
+        "at": [str(int(at.timestamp()))],
+    }
+
+
+def asked_at(view: View) -> datetime:
+    """When it was first asked, which its form sends along: so that `since:1h` is confirmed as what it was about then, though
+    an hour ago is later by now."""
+    now = int(time.time())
+    given = id_of(view.one("at") or str(now))
+    if given is None or given > now:
+        raise Invalid("at is when this was asked, in seconds since 1970; nothing was changed")
+    return datetime.fromtimestamp(given, UTC)
 
 
 def confirmed(view: View, question: Question, act: Callable[[int | None], Effect]) -> Response:

@@ -39,10 +39,10 @@ def words_of(text: str, known: tuple[str, ...]) -> tuple[dict[str, list[str]], l
     return named, plain
 
 
-def jobs(text: str) -> dict[str, Any]:
-    """What the mill's functions on jobs take. A plain word is a part of a key."""
+def jobs(text: str, now: datetime | None = None) -> dict[str, Any]:
+    """What the mill's functions on jobs take. A plain word is a part of a key. `now`: what times ago are counted from."""
     named, plain = words_of(text, JOBS)
-    found = _single(named, "state", "since", "is") | _states_and_time(named)
+    found = _single(named, "state", "since", "is") | _states_and_time(named, now)
     for value in named.get("is", ()):
         if value != "archived":
             raise Invalid(f"is:{value} is not known; there is is:archived")
@@ -50,19 +50,19 @@ def jobs(text: str) -> dict[str, Any]:
     return found | _holding("key", plain, found)
 
 
-def runs(text: str) -> dict[str, Any]:
+def runs(text: str, now: datetime | None = None) -> dict[str, Any]:
     """A plain word is a part of a subject's name."""
     named, plain = words_of(text, RUNS)
     if "is" in named:
         if named != {"is": ["stuck"]} or plain:
             raise Invalid("there is is:stuck, alone: runs with no job left that could move them on")
         return STUCK
-    found = _single(named, "state", "since") | _states_and_time(named)
+    found = _single(named, "state", "since") | _states_and_time(named, now)
     return found | _holding("subject", plain, found)
 
 
-def subjects(text: str) -> dict[str, Any]:
-    """A plain word is a part of a name; `label` may be there several times."""
+def subjects(text: str, now: datetime | None = None) -> dict[str, Any]:
+    """A plain word is a part of a name; `label` may be there several times. (How stale they are, the ledger tells.)"""
     named, plain = words_of(text, SUBJECTS)
     found = _single(named, "state", "label", "stale")
     if "state" in named:
@@ -85,13 +85,13 @@ def _part(text: str) -> str:
     return text if "*" in text or "?" in text else f"*{text}*"
 
 
-def _states_and_time(named: Mapping[str, list[str]]) -> dict[str, Any]:
+def _states_and_time(named: Mapping[str, list[str]], now: datetime | None = None) -> dict[str, Any]:
     """`state:failed,cancelled` and `since:1d`, as lists of jobs and of runs take them."""
     found: dict[str, Any] = {}
     if "state" in named:
         found["state"] = states(named["state"])
     if "since" in named:
-        found["since"] = datetime.now(UTC) - timedelta(seconds=seconds(named["since"][-1]))
+        found["since"] = (now or datetime.now(UTC)) - timedelta(seconds=seconds(named["since"][-1]))
     return found
 
 

@@ -57,7 +57,7 @@ def jobs(view: View) -> Response:
     return view.page("jobs.html", title="Jobs", jobs=found, actions=actions, qualifiers=search.JOBS, **about)
 
 
-@pages.post("/jobs/many", "q action all marked confirm reason")
+@pages.post("/jobs/many", "q action all marked at confirm reason")
 def many(view: View) -> Response:
     """All that match the search, or those that were marked."""
     asked, name = view.one("q"), view.one("action")

@@ -153,7 +153,7 @@ _ACTIONS: dict[str, tuple[str, str, Callable[[Mill], Callable[..., Bulk]]]] = {
 }
 
 
-@pages.post("/runs/many", "q action all marked confirm")
+@pages.post("/runs/many", "q action all marked at confirm")
 def many(view: View) -> Response:
     """All that match the search, or those that were marked."""
     asked, action = view.one("q"), view.one("action")

@@ -94,7 +94,7 @@ def _started(view: View, pipeline: str, subject: str) -> Response:
     return view.done(f"/runs/{run.id}", said)
 
 
-@pages.post("/subjects/many", "q all marked confirm")
+@pages.post("/subjects/many", "q all marked at confirm")
 def start_many(view: View) -> Response:
     """Of all that match the search, or of those that were marked, like the last one of each."""
     which, hidden = chosen(view, "subjects", search.subjects)

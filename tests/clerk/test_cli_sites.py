@@ -370,6 +370,12 @@ def test_a_purged_site_has_no_jobs_and_no_stage(cli: Cli, mill: Mill) -> None:
     assert cli.call("status", "-s", SITE).lines == [f"No progress tracking found for site: {SITE}"]
 
 
+def test_a_site_that_never_ran_has_nothing_to_purge(cli: Cli, mill: Mill) -> None:
+    done = cli.call("purge", SITE)
+    assert (done.code, done.lines, done.err) == (0, [f"Found 0 jobs for {SITE}", "Purged 0 jobs"], "")
+    assert cli.call("purge", "nowhere").code == 1
+
+
 # ---- the whole
 
 

@@ -6,6 +6,7 @@ jobs locks a run and then the row of its site, so the other order could lock eac
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from clerk.db import tables, terminal
 from clerk.db.tables import Moment
 from clerk.db.views import PIPELINE
 from clerk.errors import ClerkError
-from gristmill import Refused
+from gristmill import NotFound, Refused
 
 if TYPE_CHECKING:
     from gristmill import Mill
@@ -320,7 +321,8 @@ def purge(mill: Mill, subdomain: str, patience: float = 30.0) -> Purged:
     """Cancels what is queued of a site and stops what runs; then it has no run any more. Files and history stay."""
     find(mill, subdomain)
     found = _unfinished(mill, subdomain)
-    mill.purge_subject(PIPELINE, subdomain, reason="purged")
+    with contextlib.suppress(NotFound):  # it never ran, so the ledger does not know it
+        mill.purge_subject(PIPELINE, subdomain, reason="purged")
     deadline = time.monotonic() + patience
     while (left := _unfinished(mill, subdomain)) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -279,6 +279,17 @@ def test_with_a_redis_that_is_away_a_worker_does_all_the_same_and_says_so_once(c
 # ---- one stage
 
 
+@pytest.mark.parametrize(
+    "url", ["http://h:abc", "http://u:sekret@h:99999", "ftp://h", "h:3100", "http://", "http://[h", "http://ä"]
+)
+def test_a_loki_that_cannot_be_is_one_line_and_all_else_goes_on(cli: Cli, mill: Mill, url: str) -> None:
+    for words in (["status"], ["run-local", SITE]):
+        done = cli.run(*words, LOKI_URL=url)
+        assert (done.code, done.err.count("\n")) == (0, 1), done.err
+        assert "warning: LOKI_URL wants http://HOST:PORT or https://HOST, not " in done.err
+        assert "sekret" not in done.err
+
+
 def test_a_stage_that_fails_here_is_an_error(cli: Cli, mill: Mill, tmp_path: Path) -> None:
     bad = tmp_path / "bad" / "minutes" / "Council" / "2026-01-05.pdf"
     bad.parent.mkdir(parents=True)

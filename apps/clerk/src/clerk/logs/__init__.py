@@ -13,6 +13,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -71,8 +72,8 @@ def configure(config: Config, worker: str | None = None, aloud: bool = True, typ
         _add(Console(), Words(mask), logging.INFO if name else logging.WARNING)
         if name and _SOCKET in os.environ:
             _add(ToWorker(os.environ[_SOCKET]), lines)
-        elif config.loki_url:
-            _add(_loki(config.loki_url, name), lines)
+        elif loki := _loki(config.loki_url, name):
+            _add(loki, lines)
     logging.getLogger().setLevel(logging.INFO)
     for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -119,7 +120,7 @@ def _speak_for_children(config: Config, worker: str, mask: Callable[[str], str],
     words = typed or sys.stderr.isatty()
     level = _NOTHING if not aloud else logging.WARNING if typed or _is_kept() else logging.INFO
     _add(console, Words(mask) if words else Lines(mask, worker), level)
-    loki = _loki(config.loki_url, worker) if config.loki_url else None
+    loki = _loki(config.loki_url, worker)
     if loki:
         _add(loki, Lines(mask, worker))
 
@@ -138,10 +139,22 @@ def _speak_for_children(config: Config, worker: str, mask: Callable[[str], str],
     os.environ[_WORKER], os.environ[_SOCKET] = worker, str(_relay.path)
 
 
-def _loki(url: str, worker: str | None) -> Loki:
+def _loki(url: str | None, worker: str | None) -> Loki | None:
+    if not url:
+        return None
     from clerk.logs.loki import Loki  # HTTP and TLS, which a command that does not use them need not load
 
-    return Loki(url, worker)
+    try:
+        return Loki(url, worker)
+    except ValueError:
+        _warn_once(f"LOKI_URL wants http://HOST:PORT or https://HOST, not {url[:80]!r}; nothing is sent to Loki")
+        return None
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """A process may be configured more than once: for a run that is worked on here, and after it."""
+    log.warning(text)
 
 
 def _is_kept() -> bool:

@@ -33,11 +33,14 @@ log = logging.getLogger("clerk.loki")
 
 
 class Loki(logging.Handler):
-    """The thread is made when a process first has something to say: one made before a fork is not there after it."""
+    """The thread is made when a process first has something to say: one made before a fork is not there after it. A URL
+    that no Loki can have is a ValueError."""
 
     def __init__(self, url: str, worker: str | None = None, limit: int = LIMIT) -> None:
         super().__init__()
         parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or not url.isascii() or not url.isprintable():
+            raise ValueError(f"{url[:80]!r} is no address of the web")
         self._host = (parts.hostname or "", parts.port)
         self._is_tls = parts.scheme == "https"
         self._path = parts.path if parts.path.endswith("/push") else parts.path.rstrip("/") + _PUSH
@@ -122,7 +125,7 @@ class Loki(logging.Handler):
         reused = self._connection is not None
         try:
             status = self._post(self._body(batch))
-        except (OSError, http.client.HTTPException):
+        except (OSError, ValueError, http.client.HTTPException):  # ValueError: no name that can be looked up
             self._hang_up()
             return reused and self._send(batch)  # the other side may have closed what was not used for a while
         if status == 429 or status >= 500:

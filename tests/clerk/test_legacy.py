@@ -402,7 +402,7 @@ def test_downgrade_restores_the_old_names_until_the_end(clerk: OlderClerk, confi
         indexes = {name: inspect(connection).get_indexes(name) for name in older.NAMES}
     before = everything(config.database_url)
     import_legacy(config)
-    done = app.database(config, "downgrade", "--of", "clerk", "--yes")
+    done = app.database(config, "downgrade", "--of", "clerk", "--yes", "base")
     assert done.returncode == 0, done.stderr
     after = everything(config.database_url)
     assert {name: after[name] for name in older.NAMES} == {name: before[name] for name in older.NAMES}

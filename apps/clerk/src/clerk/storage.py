@@ -100,6 +100,14 @@ class SiteFiles:
                 return self.marker(document).read_text().strip() or None
         return None
 
+    def adopt(self, document: Document, sha256: str) -> None:
+        """Its text is taken to be of this content, and to be as old as it is: newer, it would be compiled again."""
+        marker = self.marker(document)
+        when = (marker if marker.is_file() else self.pages(document)[-1]).stat()
+        with written_aside(marker) as aside:
+            aside.write_text(sha256)
+            os.utime(aside, ns=(when.st_atime_ns, when.st_mtime_ns))
+
     def pages(self, document: Document) -> list[Path]:
         """The files of its pages, in the order of their numbers."""
         folder = self.text(document)

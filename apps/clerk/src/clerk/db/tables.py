@@ -107,6 +107,7 @@ run = Table(
     Column("error", Text),
     Column("returns", Integer, nullable=False, server_default=_ZERO),  # jobs given back, since nobody could work here
     Column("purged", Boolean, nullable=False, server_default=false()),
+    Column("listed", Moment),  # when its source had listed all; NULL: it was not asked, or broke off
 )
 Index("idx_job_tracking_site_id", run.c.subdomain, run.c.run_id)
 Index("clerk_run_finished", run.c.finished_at)

@@ -6,7 +6,6 @@ The older clerk wrote a marker beside the text of a document, without a digest i
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from clerk import storage
 from clerk.names import KINDS
 from clerk.pipeline.gate import is_behind
 from clerk.storage import Document, SiteFiles
@@ -105,11 +103,7 @@ def _mark(files: SiteFiles, document: Document, source: Path | None, pages: list
         return there
     digest = _digest([source] if source else pages)
     assert digest is not None
-    marker = files.marker(document)
-    when = (marker if marker.is_file() else pages[-1]).stat()
-    with storage.written_aside(marker) as aside:
-        aside.write_text(digest)
-        os.utime(aside, ns=(when.st_atime_ns, when.st_mtime_ns))  # newer than meetings.db, it would be compiled again
+    files.adopt(document, digest)
     return digest
 
 

@@ -208,7 +208,7 @@ def _remember(connection: Connection, site: OldSite, stage: str | None) -> None:
     lowest = connection.execute(select(func.coalesce(func.min(run.c.run_id), 0))).scalar_one()
     number = min(lowest, 0) - 1
     values = {"run_id": number, "subdomain": site.subdomain, "started_at": ended, "finished_at": ended}
-    connection.execute(insert(run).values(**values, outcome="completed"))
+    connection.execute(insert(run).values(**values, outcome="completed", listed=ended))
 
 
 def _keep_totals(connection: Connection, old: OldClerk, new: list[str]) -> None:

@@ -70,6 +70,12 @@ class Book:
         row = self.rows.get(document.key)
         return row is not None and row["run_id"] == self.work.run and document.key not in self.seen
 
+    def owed(self) -> list[Found]:
+        """What was listed once and could not be had then. An agenda is only wanted until there are minutes."""
+        missing = (row for row in self.rows.values() if row["state"] == "missing" and row["url"])
+        founds = [Found(row["url"], row["kind"], row["meeting"], row["date"][:10]) for row in missing]
+        return [one for one in founds if one.kind == "minutes" or (one.meeting, one.date) not in self.minutes]
+
     # ---- what a source said
 
     def received(self, document: Document, fetched: Fetched) -> Iterator[Item]:
@@ -77,6 +83,8 @@ class Book:
         row = self.rows.get(document.key)
         sha256 = row["sha256"] if fetched.unchanged and row is not None else fetched.sha256
         if not fetched.unchanged:
+            if row is not None and _is_text_only(row):
+                self.work.files.adopt(document, fetched.sha256)
             self._change_received(document, fetched)
         elif row is not None:
             self._note_unchanged(document, fetched, row)
@@ -110,7 +118,8 @@ class Book:
             "fetched_at": datetime.now(UTC),
             **self._of_this_run(row),
         }
-        same = row is not None and row["sha256"] == fetched.sha256  # a server that cannot tell sends it again
+        # A server that cannot tell sends it again.
+        same = row is not None and (row["sha256"] == fetched.sha256 or _is_text_only(row))
         values |= {} if same else {"state": "fetched", "error": None, "backend": self.backend}
         self._change(values | ({"state": row["state"]} if same and row is not None else {}))
 
@@ -171,6 +180,11 @@ class Book:
                 _upsert(connection, whole, changed)
             note_change(connection, self.work.ctx)
         self._unwritten.clear()
+
+
+def _is_text_only(row: Row) -> bool:
+    """The older clerk read it and deleted it: nobody knows the digest of what its text was read from."""
+    return row["state"] == "read" and row["fetched_at"] is None
 
 
 def _upsert(connection: Connection, whole: Row, changed: Row) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
+from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from clerk import parts
 from clerk.db import tables
 from clerk.errors import Incomplete, Transient, Unreadable
 from clerk.names import KINDS
+from clerk.parts import Fetched
 from clerk.pipeline import wiring
 from clerk.pipeline.book import Book, Item
 from clerk.pipeline.outcomes import PASSING, note_error
@@ -21,6 +23,7 @@ from gristmill import Context, Later
 
 _LONG, _ENOUGH = 0.1, 0.8  # shares of a fetch's time: then it notes what it had; then it ends, and goes on from there
 _EARLIEST = 1900  # a site without a start year: all that its source lists
+_LATE = timedelta(days=90)  # that minutes may come after their meeting: those of December are published in spring
 
 
 def documents(ctx: Context, options: Options) -> Generator[Item, None, dict[str, int]]:
@@ -38,21 +41,23 @@ def documents(ctx: Context, options: Options) -> Generator[Item, None, dict[str,
 
 def _from_source(work: Work, book: Book, options: Options) -> Iterator[Item]:
     failures: list[Exception] = []
+    owed: list[Exception] = []  # again, of what an earlier run could not get
     incomplete: list[str] = []
     began = time.monotonic()
     try:
         for batch in wiring.downloads(work, book, wanted(work, options)):
             items: list[Item] = []
-            for document, found, came in batch:
-                book.counts["listed"] += 1
-                if isinstance(came, Exception):
-                    failures.append(came)
-                    book.missing(document, found, str(came))
-                else:
+            for document, came, is_owed in batch:
+                book.counts["listed"] += not is_owed
+                if isinstance(came, Fetched):
                     items += book.received(document, came)
+                else:
+                    found, error = came
+                    (owed if is_owed else failures).append(error)
+                    book.missing(document, found, str(error))
             book.write()
             yield from items
-            work.ctx.progress(book.counts["listed"], message=batch[-1][0].key)
+            work.ctx.progress(book.counts["listed"], message=batch[-1].document.key)
             used = (time.monotonic() - began) / work.config.fetch_timeout
             book.notes_all = used > _LONG
             if used > _ENOUGH and book.noted:
@@ -61,28 +66,34 @@ def _from_source(work: Work, book: Book, options: Options) -> Iterator[Item]:
         if work.ctx.attempt <= PASSING.times or not book.counts["listed"]:
             raise
         incomplete.append(str(error))  # what is listed must not wait for a page that never comes
-    _note(work, [*incomplete, *_judged(book.counts["listed"], failures)])
+    notes = [*incomplete, *_judged(book.counts["listed"], failures)]
+    if owed:
+        notes.append(f"{len(owed)} documents of earlier runs still could not be downloaded: {owed[0]}")
+    _note(work, notes)
+    if not incomplete:
+        _note_listed(work)
 
 
 def wanted(work: Work, options: Options) -> parts.Wanted:
-    """From the year of the last run that ended well and had documents, or of what could not be had then, if that is
-    earlier; unless all years are asked for."""
+    """From the year of the last run that ended well and had all that was listed, unless all years are asked for."""
     site = work.site
     since = site.start_year or _EARLIEST
     if not options.all_years:
         run = tables.run
-        ended = select(func.max(run.c.finished_at)).where(
+        listed = select(func.max(run.c.listed)).where(
             run.c.subdomain == site.subdomain, run.c.outcome.not_in(["failed", "cancelled", "no_documents"])
         )
-        document = tables.document
-        missing = select(func.min(document.c.date)).where(
-            document.c.subdomain == site.subdomain, document.c.state == "missing"
-        )
         with work.ctx.transaction() as connection:
-            last, owed = connection.execute(ended).scalar(), connection.execute(missing).scalar()
+            last = connection.execute(listed).scalar()
         if last is not None:
-            since = min(last.year, int(owed[:4])) if owed else last.year
+            since = (last - _LATE).year
     return parts.Wanted(site.subdomain, site.extra, since, options.all_agendas)
+
+
+def _note_listed(work: Work) -> None:
+    """A run that did not ask its source, or was not told all, says nothing of what there is."""
+    with work.ctx.transaction() as connection:
+        connection.execute(update(tables.run).where(tables.run.c.run_id == work.run).values(listed=datetime.now(UTC)))
 
 
 def _judged(listed: int, failures: list[Exception]) -> list[str]:

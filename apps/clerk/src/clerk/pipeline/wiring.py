@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from clerk import plugins
 from clerk.config import variable
@@ -93,13 +93,23 @@ class _Keeping:
         return replace(came, found=found)  # a plugin may have said it in other words
 
 
-def downloads(work: Work, book: Book, wanted: Wanted) -> Iterator[list[tuple[Document, Found, Fetched | Exception]]]:
-    """What a source lists, each brought into its place, or why not; as they come, those together that came together."""
+class Came(NamedTuple):
+    """What came of one document that a source lists; or does not list now, but could not be had when it did."""
+
+    document: Document
+    outcome: Fetched | tuple[Found, Exception]
+    is_owed: bool
+
+
+def downloads(work: Work, book: Book, wanted: Wanted) -> Iterator[list[Came]]:
+    """What a source lists, each brought into its place, or why not; as they come, those together that came together. Then,
+    by its address, what an earlier run could not get: how long ago that was listed does not matter."""
     from clerk.fetchers import store
     from clerk.fetchers.downloading import download_batches
     from clerk.fetchers.selection import choose
 
     identities, documents, had = store.Identities(book.keys), dict[Found, Document](), set[Found]()
+    missing, owed = book.owed(), set[Found]()
 
     def known(found: Found) -> Known | None:
         documents[found] = identities.of(found)
@@ -107,12 +117,19 @@ def downloads(work: Work, book: Book, wanted: Wanted) -> Iterator[list[tuple[Doc
             had.add(found)
         return book.known(documents[found])
 
+    def founds(fetcher: Fetcher) -> Iterator[Found]:
+        listed = set[str]()
+        for found in choose(fetcher.find(wanted), wanted, book.minutes):
+            listed.add(found.url)
+            yield found
+        owed.update(found for found in missing if found.url not in listed)
+        yield from owed
+
     with source(work.config, work.site.scraper, work.site.extra) as fetcher, store.incoming(work.files) as into:
         keeping = _Keeping(fetcher, work.files, documents, had)
-        listed = choose(keeping.find(wanted), wanted, book.minutes)
-        for batch in download_batches(keeping, listed, known, into, AT_ONCE):
-            pairs = [(came.found, came) if isinstance(came, Fetched) else came for came in batch]
-            yield [(documents[found], found, came) for found, came in pairs]
+        for batch in download_batches(keeping, founds(keeping), known, into, AT_ONCE):
+            pairs = [(came.found if isinstance(came, Fetched) else came[0], came) for came in batch]
+            yield [Came(documents[found], came, found in owed) for found, came in pairs]
 
 
 def reader(label: str) -> OcrBackend:

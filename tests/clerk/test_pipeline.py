@@ -224,6 +224,47 @@ def test_a_site_whose_extraction_failed_is_in_deploy_and_is_published_all_the_sa
     assert site.last_deployed is not None
 
 
+BREAKS_ONCE = """
+from clerk.errors import Transient
+from clerk.parts import Extracted
+from clerk.plugins import hookimpl
+
+class Breaks:
+    label, version = "breaks", "1"
+    tried = 0
+
+    def extract(self, pages):
+        self.tried += 1
+        if self.tried == 1:
+            raise Transient("no model now")
+        return [Extracted({"persons": [], "orgs": [], "locations": []}, {"votes": []}) for _ in pages]
+
+breaks = Breaks()
+
+@hookimpl
+def extractor(label):
+    return breaks if label == "breaks" else None
+"""
+
+
+def test_extraction_that_was_begun_in_time_is_tried_again_also_after_two_hours(mill: Mill, play: Play) -> None:
+    (play.folder / "plugins" / "breaks.py").write_text(BREAKS_ONCE)
+    wiring._loaded.cache_clear()
+    sites.create(mill, Description("elm.ca", "Elm", "played", extra={"extractor": "breaks"}))
+    play.site("elm.ca", minutes(2))
+    sites.update(mill, "elm.ca")
+    drain(mill, "idle")
+    assert (counters(mill, "extraction", "elm.ca"), [job.attempt for job in mill.jobs(stage="extraction")]) == (
+        (0, 0, 1),
+        [1],
+    )
+    with mill.transaction() as connection:
+        connection.execute(text("UPDATE gm_stage SET closed_at = closed_at - 7300000000 WHERE name = 'compilation'"))
+    assert reconciling.late_extractions(mill) == []
+    drain(mill)
+    assert (counters(mill, "extraction", "elm.ca"), sites.find(mill, "elm.ca").outcome) == ((1, 0, 1), "completed")
+
+
 def test_a_failed_compilation_fails_the_run_in_its_stage(mill: Mill, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: object) -> None:
         raise ValueError("no such index")

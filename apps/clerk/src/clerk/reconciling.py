@@ -71,7 +71,7 @@ def late_extractions(mill: Mill, subdomain: str | None = None) -> list[tuple[str
 def _is_late(mill: Mill, run: int) -> bool:
     compiled = mill.run(run).stage("compilation").closed_at
     late = compiled is not None and datetime.now(UTC) - compiled > LATEST
-    return late and bool(mill.jobs(run=run, stage="extraction", state="queued"))
+    return late and any(not job.attempt for job in mill.jobs(run=run, stage="extraction", state="queued"))
 
 
 def skip_extraction(mill: Mill, run: int) -> None:

@@ -32,8 +32,9 @@ def extract(ctx: Context) -> int:
 
 
 def _refuse_if_late(ctx: Context) -> None:
+    """One that was begun before, and has timed out or lost its worker, is tried again as any other."""
     compiled = ctx.counts("compilation").closed_at
-    if compiled is not None and datetime.now(UTC) - compiled > LATEST:
+    if ctx.attempt == 1 and compiled is not None and datetime.now(UTC) - compiled > LATEST:
         ctx.logger.warning("%s is published without new extractions: no worker began within 2 h", ctx.subject)
         raise Skip("not started within 2 h of compilation")
 

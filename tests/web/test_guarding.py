@@ -11,11 +11,13 @@ import httpx
 import pytest
 import uvicorn
 from playwright.sync_api import Page, expect
+from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from gristmill.api import app
+from gristmill.model import Lock
 from gristmill.web import Extra, page
 from gristmill.web.pages import ALL
 from tests.api.server import in_thread
@@ -77,6 +79,49 @@ def test_a_form_of_another_site_is_refused(dashboard: Dashboard, client: httpx.C
 def test_nothing_is_done_by_looking(client: httpx.Client, path: str) -> None:
     if path not in ("/login",):
         assert client.get(filled(path)).status_code in (404, 405)
+
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/jbos", 404, "there is nothing at"),
+        ("/jobs/many", 405, "does not take GET, only POST"),
+        ("/jobs/1/x", 404, "nothing at"),
+    ],
+)
+def test_an_address_that_no_page_has_is_told_in_a_page(client: httpx.Client, path: str, status: int, said: str) -> None:
+    shown, plain = client.get(path, headers=BROWSER), client.get(path)
+    assert (shown.status_code, plain.status_code) == (status, status)
+    assert '<section class="verdict bad">' in shown.text
+    assert said in shown.text
+    assert said in plain.json()["detail"]
+    assert shown.headers.get("Allow") == plain.headers.get("Allow") == ("POST" if status == 405 else None)
+    assert shown.headers["Content-Security-Policy"]
+
+
+def test_what_is_for_programs_stays_so(client: httpx.Client) -> None:
+    for path in ("/api/jbos", "/api", "/api/jobs/x"):
+        assert client.get(path, headers=BROWSER).headers["content-type"] == "application/problem+json"
+    assert client.put("/api/queues", headers=BROWSER).headers["Allow"] == "GET"
+    assert client.delete("/api/jobs/1").headers["Allow"] == "GET, PATCH"
+    assert client.post("/health").headers["Allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize(("error", "status"), [(ZeroDivisionError, 500), (NoConnection, 503)])
+def test_a_bug_and_a_crowd_are_told_in_a_page(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, error: type[Exception], status: int
+) -> None:
+    def locks() -> list[Lock]:
+        raise error
+
+    with mill_of(sqlite_url) as mill, here(app(mill, open=True, pages=True)) as client:
+        monkeypatch.setattr(mill, "locks", locks)
+        answer = client.get("/locks", headers=BROWSER)
+    assert (answer.status_code, answer.headers.get("Retry-After")) == (status, "1" if status == 503 else None)
+    assert '<section class="verdict bad">' in answer.text
 
 
 def test_what_is_not_there_or_malformed_is_said_in_a_page(client: httpx.Client) -> None:

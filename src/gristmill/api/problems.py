@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import Scope
 
 from gristmill.errors import (
@@ -30,6 +31,9 @@ from gristmill.errors import (
 log = logging.getLogger("gristmill.api")
 MEDIA = "application/problem+json"
 _LONGEST = 1000  # characters of a detail: what was sent may be long
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+_FOR_PROGRAMS = ("/api", "/metrics", "/health", "/ready", "/openapi.json")
+InPage = Callable[[Request, int, str], Response]  # what the pages tell a status and its detail with
 
 
 class Wrong(BaseModel):
@@ -59,10 +63,33 @@ class Trouble(Exception):
 
 
 def response(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
-    text = detail if len(detail) <= _LONGEST else f"{detail[: _LONGEST // 2]} … {detail[-_LONGEST // 4 :]}"
-    said = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": text, **more}
+    said = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": _cut(detail), **more}
     body = orjson.dumps({"errors": [], "count": None, **said})
     return Response(body, status, headers, MEDIA)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 4 :]}"
+
+
+def _answer(request: Request, status: int, detail: str, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+    """A problem; where a browser asks for a page, it is told in one."""
+    in_page: InPage | None = getattr(request.app.state, "in_page", None)
+    if in_page is None or not _wants_page(request):
+        return response(status, detail, headers, **more)
+    answer = in_page(request, status, _cut(detail))
+    answer.headers.update(headers or {})
+    return answer
+
+
+def _wants_page(request: Request) -> bool:
+    path = _path(request)
+    return not path.startswith("/api/") and path not in _FOR_PROGRAMS and "text/html" in request.headers.get("accept", "")
+
+
+def _path(request: Request) -> str:
+    path: str = request.scope["path"]
+    return path.removeprefix(request.scope.get("root_path", ""))
 
 
 def status_of(error: GristmillError) -> int:
@@ -91,12 +118,12 @@ def _ours(request: Request, error: Exception) -> Response:
         log.error("%s %s: %s", request.method, request.url.path, error)
     headers = {"Retry-After": "5"} if isinstance(error, Unavailable) else None
     more = {"count": error.count} if isinstance(error, NotConfirmed) else {}
-    return response(status_of(error), str(error), headers, **more)
+    return _answer(request, status_of(error), str(error), headers, **more)
 
 
 def _trouble(request: Request, error: Exception) -> Response:
     assert isinstance(error, Trouble)
-    return response(error.status, error.detail, error.headers, **error.more)
+    return _answer(request, error.status, error.detail, error.headers, **error.more)
 
 
 def _invalid(request: Request, error: Exception) -> Response:
@@ -130,23 +157,28 @@ def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     said = str(error.detail)
     if error.status_code == 404:
-        said = f"there is nothing at {request.url.path!r}; /openapi.json lists what there is"
+        said = f"there is nothing at {request.url.path!r}"
+        said += "" if _wants_page(request) else "; /openapi.json lists what there is"
     elif error.status_code == 405:
         allowed = _methods(request)
         said = f"{request.url.path!r} does not take {request.method}, only {allowed}"
-        return response(405, said, {"Allow": allowed})
-    return response(error.status_code, said, error.headers)
+        return _answer(request, 405, said, {"Allow": allowed})
+    return _answer(request, error.status_code, said, error.headers)
 
 
 def _methods(request: Request) -> str:
-    """What can be done at an address, by all its routes."""
-    return ", ".join(sorted({method.upper() for route in _routes(request) for method in route})) or "GET"
+    """What can be done at an address, by all its routes, those of pages too."""
+    routes = request.app.router.routes
+    asked = {method: {**request.scope, "method": method} for method in _METHODS}
+    return ", ".join(
+        method for method, scope in asked.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)
+    )
 
 
 def _routes(request: Request) -> list[dict[str, Any]]:
     """As the document describes them, those that an address may mean: what they do, by method."""
     paths: dict[str, Any] = request.app.openapi()["paths"]
-    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    path = _path(request)
     return [paths[path]] if path in paths else [route for shape, route in paths.items() if _fits(shape, path)]
 
 
@@ -167,9 +199,9 @@ def of(error: Exception, scope: Scope) -> Response:
 
 
 def _busy(request: Request, error: Exception) -> Response:
-    return response(503, "all connections to the database are in use; try again", {"Retry-After": "1"})
+    return _answer(request, 503, "all connections to the database are in use; try again", {"Retry-After": "1"})
 
 
 def _bug(request: Request, error: Exception) -> Response:
     log.error("%s %s", request.method, request.url.path, exc_info=error)
-    return response(500, "this is a bug in Gristmill, or in what an application added; its log says where")
+    return _answer(request, 500, "this is a bug in Gristmill, or in what an application added; its log says where")

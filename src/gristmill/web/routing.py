@@ -5,6 +5,7 @@ from __future__ import annotations
 import mimetypes
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
@@ -89,6 +90,7 @@ def add_pages(app: Starlette, mill: Mill, extras: Sequence[Extra] = ()) -> None:
         for page in part.pages:
             endpoint = _endpoint(site, page)
             app.router.routes.append(Route(page.path, endpoint, methods=[page.method], include_in_schema=False))
+    app.state.in_page = partial(_told_in_page, site)
     for extra in extras:
         app.router.routes += [Framed(site, _routed(extra, route)) for route in extra.routes]
 
@@ -171,6 +173,12 @@ def trouble(view: View, error: Trouble | GristmillError) -> Response:
     return view.page(
         "trouble.html", status, title=_TITLES.get(status) or HTTPStatus(status).phrase, detail=said, back=_back(view)
     )
+
+
+def _told_in_page(site: Site, request: Request, status: int, detail: str) -> Response:
+    """What no page was made for: an address that is mistyped, a database that is away, a bug."""
+    view = _view(site, request, {})
+    return finished(view, trouble(view, Trouble(status, detail)))
 
 
 def _back(view: View) -> str | None:

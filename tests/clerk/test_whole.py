@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reportlab.lib.pagesizes import letter
@@ -17,9 +18,13 @@ from sqlalchemy import text
 from clerk import health, sites
 from clerk.app import open_mill, work
 from clerk.config import Config, load
+from clerk.errors import Crashed, Transient, Unreadable
 from clerk.pipeline import configure
+from clerk.reading.documents import Part, read_part
 from clerk.sites import Description
-from gristmill import Mill
+from clerk.storage import Document, SiteFiles
+from gristmill import Mill, Unavailable
+from gristmill.errors import DatabaseError
 from gristmill.testing import FrozenClock, drain
 from tests.clerk import papers
 from tests.clerk.test_pipeline import SITE, counters
@@ -168,6 +173,45 @@ def test_pdfs_that_are_not_kept_go_once_they_are_read_and_are_not_missed(
     [public] = (tmp_path / "published").glob(f"{SITE}/meetings.db")
     assert found(public, "zeppelin") == [("CityCouncil", "2026-01-05", 1)]
     assert found(public, "observatory") == [("CityCouncil", "2026-05-05", 1)]
+
+
+# ---- parts that fail
+
+
+@pytest.mark.parametrize(
+    ("error", "passing"),
+    [
+        *((Transient("for now"), True), (ConnectionError("for now"), True)),
+        *((DatabaseError("away"), True), (Unavailable("away"), True)),
+        *((Unreadable("torn"), False), (Crashed("it died"), False), (ValueError("a bug"), False)),
+    ],
+)
+def test_pages_are_given_up_only_for_what_they_are_themselves(
+    calm: Mill, monkeypatch: pytest.MonkeyPatch, error: Exception, passing: bool
+) -> None:
+    """For other reasons the next run reads them."""
+    monkeypatch.setenv("OCR_SPLIT_PAGES", "2")
+    monkeypatch.setenv("PDF_CHUNK_SIZE", "1")
+
+    def breaks_at_2(files: SiteFiles, document: Document, sha256: str, part: Part, *how: Any) -> None:
+        if part.first == 2:
+            raise error
+        read_part(files, document, sha256, part, *how)
+
+    monkeypatch.setattr("clerk.pipeline.documents.read_part", breaks_at_2)
+    sites.update(calm, SITE, sites.Options(all_years=True))
+    drain(calm)
+    assert counters(calm, "ocr") == ((2, 1, 3) if passing else (3, 0, 3))
+    monkeypatch.undo()
+    assert document_row(calm, "2026-02-05") == (("fetched", 0, []) if passing else ("read", 3, ["2"]))
+
+
+def document_row(mill: Mill, date: str) -> tuple[str, int, list[str]]:
+    """Its state, how many pages it has, and which of them have no text."""
+    with mill.transaction() as connection:
+        sql = "SELECT state, pages, page_errors FROM clerk_document WHERE date = :date"
+        row = connection.execute(text(sql), {"date": date}).one()
+    return row.state, row.pages, list(json.loads(row.page_errors))
 
 
 # ---- a reader that is not there

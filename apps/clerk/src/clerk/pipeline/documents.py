@@ -20,7 +20,8 @@ from gristmill import Context
 
 CHUNK: Final = "chunk"
 # How errors begin that are not the fault of the pages; the last two are Gristmill's, of parts that nobody could end.
-_PASSING: Final = (Critical.__name__, Transient.__name__, "DatabaseError", "worker_lost", "cancelled")
+# Of a whole document terminal.READ says the same.
+_PASSING: Final = (Critical.__name__, Transient.__name__, "DatabaseError", "Unavailable", "worker_lost", "cancelled")
 
 
 def read(ctx: Context, sha256: str, backend: str, content_type: str) -> dict[str, Any]:

@@ -16,8 +16,9 @@ import orjson
 import pytest
 
 from clerk import compiling
-from clerk.compiling import Compiled, compile_site, page_id, schema
+from clerk.compiling import Compiled, compile_site, full, page_id, schema
 from clerk.compiling import pages as pages_module
+from clerk.compiling.aside import read_only
 from clerk.errors import ClerkError, Critical
 from clerk.storage import SiteFiles
 from tests.clerk.site import (
@@ -317,6 +318,25 @@ def test_all_sites_are_one_database_and_a_list(tmp_path: Path, caplog: pytest.Lo
     assert listed[0] == ("a.x", "A.X", 1, None)
     assert listed[1] == ("b.x", "B.X", 1, '{"url":"x"}')
     assert len(listed) == 5
+
+
+def test_a_database_that_cannot_be_opened_leaves_out_its_site_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for subdomain in ("a.x", "gone.x"):
+        database = SiteFiles(tmp_path, subdomain).database
+        database.parent.mkdir()
+        with closing(sqlite3.connect(database)) as db:
+            db.execute("CREATE TABLE minutes (id, meeting, date, page, text, page_image)")
+            db.execute("INSERT INTO minutes VALUES ('0123', 'Council', '1999-01-01', 1, 'vintage', '')")
+            db.commit()
+    elsewhere = f"{tmp_path.as_uri()}/nowhere.db?mode=ro"
+    monkeypatch.setattr(full, "read_only", lambda path: elsewhere if "gone.x" in str(path) else read_only(path))
+    path = compiling.build_full(tmp_path, lambda: [{"subdomain": "gone.x"}, {"subdomain": "a.x"}])
+    assert query(path, "SELECT subdomain FROM minutes") == [("a.x",)]
+    assert [record.getMessage().partition(" of the")[0] for record in caplog.records] == [
+        f"{tmp_path}/gone.x/meetings.db is left out"
+    ]
 
 
 def test_the_list_of_sites_may_be_empty_and_holds_times(tmp_path: Path) -> None:

@@ -52,7 +52,10 @@ def build_full(storage: Path, sites: Sites) -> Path:
 
 
 def _add(db: sqlite3.Connection, files: SiteFiles) -> None:
-    db.execute("ATTACH ? AS site", (read_only(files.database),))
+    try:
+        db.execute("ATTACH ? AS site", (read_only(files.database),))
+    except sqlite3.DatabaseError as error:
+        return _leave_out(files, error)
     try:
         db.execute("BEGIN")
         for table, columns in _COPIED.items():
@@ -60,9 +63,13 @@ def _add(db: sqlite3.Connection, files: SiteFiles) -> None:
         db.execute("COMMIT")
     except sqlite3.DatabaseError as error:
         db.execute("ROLLBACK")
-        _log.warning("%s is left out of the database of all sites, it cannot be read: %s", files.database, error)
+        _leave_out(files, error)
     finally:
         db.execute("DETACH site")
+
+
+def _leave_out(files: SiteFiles, error: sqlite3.DatabaseError) -> None:
+    _log.warning("%s is left out of the database of all sites, it cannot be read: %s", files.database, error)
 
 
 def _copy(db: sqlite3.Connection, subdomain: str, table: str, columns: tuple[str, ...]) -> None:

@@ -175,6 +175,25 @@ def test_pdfs_that_are_not_kept_go_once_they_are_read_and_are_not_missed(
     assert found(public, "observatory") == [("CityCouncil", "2026-05-05", 1)]
 
 
+def test_a_pdf_that_cannot_be_removed_does_not_fail_its_document(
+    calm: Mill, clerk_config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("KEEP_PDFS", "0")
+    remove = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path.suffix == ".pdf":
+            raise PermissionError(13, "Permission denied", str(path))
+        remove(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    sites.update(calm, SITE, sites.Options(all_years=True))
+    drain(calm)
+    assert (sites.find(calm, SITE).outcome, counters(calm, "ocr")) == ("completed", (3, 0, 3))
+    assert len(list((clerk_config.storage / SITE).rglob("*.pdf"))) == 3
+    assert sum("Permission denied" in record.getMessage() for record in caplog.records) == 3
+
+
 # ---- parts that fail
 
 

@@ -34,9 +34,18 @@ def read(ctx: Context, sha256: str, backend: str, content_type: str) -> dict[str
             _read_parts(work, document, sha256, backend, came)
             came = finish_document(work.files, document, sha256, came.parts, by)
         _note(work, document, came)
-        if not work.config.keep_pdfs and (source := work.files.source(document)):
-            source.unlink(missing_ok=True)
+        if not work.config.keep_pdfs:
+            _remove(work, document)
         return {"pages": came.pages, "without_text": len(came.errors)}
+
+
+def _remove(work: Work, document: Document) -> None:
+    """Its text is finished: that the file stays is a pity, and no fault of the document."""
+    try:
+        if source := work.files.source(document):
+            source.unlink(missing_ok=True)
+    except OSError as error:
+        work.ctx.logger.warning("%s was read and is to go (KEEP_PDFS=0), but stays: %s", document.key, error)
 
 
 def _reader(label: str) -> OcrBackend:

@@ -62,6 +62,8 @@ def _request(
     if route.queries and dice.random() < 0.6:
         named = dice.sample(route.queries, min(len(route.queries), dice.choice((1, 2))))
         address += "?" + "&".join(f"{name}={oddly_quoted(dice)}" for name in named)
+    if dice.random() < 0.05:
+        address += f"{'&' if '?' in address else '?'}surprise={oddly_quoted(dice)}"
     if dice.random() < 0.1:
         headers = {**headers, dice.choice(("Origin", "Host", "Sec-Fetch-Site", "Content-Type")): "evil.example"}
     content = _content(dice, route, document) if route.acts else None

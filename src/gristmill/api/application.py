@@ -10,6 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from gristmill.api import problems
 from gristmill.api.access import LOOPBACK, Authenticate, Rules
+from gristmill.api.asking import KNOWN
 from gristmill.api.events import Hub
 from gristmill.api.guard import Guard
 from gristmill.api.problems import Problem
@@ -57,7 +58,7 @@ def app(
     made.state.metrics, made.state.extras = list(metrics), list(extras)
     made.state.hub = Hub(mill)
     for router in ROUTERS:
-        made.include_router(router, prefix="/api")
+        made.include_router(router, prefix="/api", dependencies=[KNOWN])
     made.include_router(health.router)
     for add in mill.registry.routes.values():
         add(made)

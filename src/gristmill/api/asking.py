@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 from annotated_types import GroupedMetadata, MaxLen, MinLen
-from fastapi import Path
+from fastapi import Depends, Path, Request
+from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from gristmill.api import problems
 from gristmill.model import Bulk
 from gristmill.settings import KEY_LIMIT, LABEL_LIMIT, NAME_LIMIT
 
@@ -69,6 +71,17 @@ JobState = Literal["queued", "in_progress", "completed", "completed_with_errors"
 RunState = Literal["waiting", "queued", "in_progress", "completed", "completed_with_errors", "failed", "cancelled"]
 Priority = Literal["high", "normal", "low"]
 Id = Annotated[int, Path(ge=1, le=_MOST_ID, examples=[1])]
+
+
+async def refuse_unknown(request: Request) -> None:
+    """What a query says that its route does not take, whether that takes a query or none."""
+    unknown = request.query_params.keys() - set(problems.names(request, "query")) if request.query_params else ()
+    if unknown:
+        wrong = [{"type": "extra_forbidden", "loc": ("query", name), "msg": ""} for name in sorted(unknown)]
+        raise RequestValidationError(wrong)
+
+
+KNOWN = Depends(refuse_unknown)
 
 
 class Asked(BaseModel):

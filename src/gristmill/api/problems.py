@@ -138,10 +138,10 @@ def _detail(request: Request, wrong: dict[str, Any]) -> str:
     if wrong["type"] != "extra_forbidden" or len(wrong["loc"]) != 2:
         return str(wrong["msg"]).removeprefix("Value error, ")
     place, name = wrong["loc"]
-    return f"there is none of this name{did_you_mean(name, _names(request, place))}"
+    return f"there is none of this name{did_you_mean(name, names(request, place))}"
 
 
-def _names(request: Request, place: str) -> list[str]:
+def names(request: Request, place: str) -> list[str]:
     """What a route takes in its query, or in its body."""
     document, method = request.app.openapi(), request.method.lower()
     route: dict[str, Any] = next((route[method] for route in _routes(request) if method in route), {})

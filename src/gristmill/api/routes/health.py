@@ -9,6 +9,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
 from gristmill.api.access import Viewer
+from gristmill.api.asking import KNOWN
 from gristmill.api.problems import Trouble
 from gristmill.api.shapes import answer
 from gristmill.errors import DatabaseError, SchemaMismatch
@@ -46,7 +47,7 @@ def ready(request: Request) -> Response:
 
 
 @router.head("/metrics", include_in_schema=False)
-@router.get("/metrics", response_class=PlainTextResponse)
+@router.get("/metrics", response_class=PlainTextResponse, dependencies=[KNOWN])
 def metrics(call: Viewer, request: Request) -> Response:
     """What Prometheus reads, with what the application adds."""
     more = [family for measure in request.app.state.metrics for family in measure()]

@@ -136,7 +136,7 @@ def sqlite_engine(url: URL) -> Engine:
 
 
 def is_current(connection: Connection) -> bool:
-    """Is it to the file that is there now? (To PostgreSQL: who knows, before something is said.)"""
+    """Is it to the file that is there now?"""
     held = connection.info
     return "file" not in held or _identity(held["path"]) == held["file"]
 

@@ -3,6 +3,7 @@ a short statement does."""
 
 from __future__ import annotations
 
+import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -49,7 +50,7 @@ class Kept:
 
     def _had(self) -> Connection | None:
         connection = self._taken()
-        if connection is None or is_current(connection):
+        if connection is None or (is_current(connection) and _is_open(connection)):
             return connection
         connection.invalidate()
         connection.close()
@@ -80,6 +81,20 @@ def _is_clean(connection: Connection) -> bool:
     if connection.dialect.name == "sqlite":
         return not driver.in_transaction
     return bool(driver.pgconn.transaction_status == _IDLE)
+
+
+def _is_open(connection: Connection) -> bool:
+    """Has PostgreSQL not ended it since? Better known before something is sent: who knows what became of that?"""
+    if connection.dialect.name == "sqlite":
+        return True
+    link, heard = _driver(connection).pgconn, select.poll()
+    try:
+        heard.register(link.socket, select.POLLIN)
+        while heard.poll(0):  # first it says why
+            link.consume_input()
+    except connection.dialect.loaded_dbapi.Error:
+        return False
+    return True
 
 
 def _give_back(connection: Connection) -> None:

@@ -142,13 +142,11 @@ class Ledger:
         it is committed, but what it said got lost."""
         with self._kept.lent() as connection:
             tx = Tx(connection, self.now())
-            made, sent = commits.next_mark(tx), False
+            made = commits.next_mark(tx)
             try:
-                tx.check_open()
-                sent = True
                 return made, verb(tx, made, *args, **kwargs)
             except exc.DBAPIError as error:
-                if not (sent and error.connection_invalidated):
+                if not error.connection_invalidated:
                     raise _explained(error, self.url) from error
                 lost = error
         if not self.insist(commits.is_committed, made):

@@ -7,7 +7,6 @@ statement that goes through it costs more than the database takes for it.
 from __future__ import annotations
 
 import contextlib
-import select
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -175,14 +174,6 @@ class Tx:
     def ring(self, queue: int, delayed: bool = False) -> None:
         """Says that this queue has ready jobs once this transaction commits, or that there is a delayed one to wait for."""
         self.rung.add(DELAYED if delayed else queue)
-
-    def check_open(self) -> None:
-        """PostgreSQL: hears whether the server has ended this connection, before anything is sent: who knows what became of
-        that?"""
-        link, waiting = self._driver.pgconn, select.poll()
-        waiting.register(self._drive(lambda: link.socket), select.POLLIN)
-        while waiting.poll(0):  # first it says why
-            self._drive(link.consume_input)
 
     def begin(self) -> None:
         """From here to `commit`. (On SQLite nobody else writes meanwhile.)"""

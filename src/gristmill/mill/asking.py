@@ -182,7 +182,8 @@ class Asking(Reading):
         made, said = self.ledger.at_once(posting.post, new, *notice)
         if said is not None:
             return posting.as_job(said, new, task, queue)
-        return self.job(self.ledger.insist(posting.posted, made.connection))
+        number = self.ledger.insist(posting.posted, made.connection)
+        return self.ledger.insist(read.job, number)  # it is there: who is told otherwise would ask for it again
 
     def enqueue_many(
         self,

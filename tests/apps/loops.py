@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 from gristmill import Context, task
+from tests.apps.barriers import wait_for
 
 _running = 0
 whose: ContextVar[str] = ContextVar("whose", default="nobody's")
@@ -50,6 +53,36 @@ async def use_timeouts_at_once(ctx: Context) -> str:
     async with asyncio.TaskGroup() as group:
         told = group.create_task(asyncio.sleep(0, "done"))
     return told.result()
+
+
+@task(timeout=5, retries=0)
+async def end_as_another_comes(ctx: Context, came: str) -> str:
+    """Keeps the loop until a file is there, so that who was given meanwhile begins as this one ends."""
+    await asyncio.sleep(0)
+    wait_for(Path(came))
+    return "done"
+
+
+@task
+async def begin_and_end(ctx: Context) -> str:
+    return "done"
+
+
+@task
+async def rest(ctx: Context, until: str) -> None:
+    while not Path(until).exists():
+        await asyncio.sleep(0.01)
+
+
+@task(retries=0)
+async def kill_process(ctx: Context) -> None:
+    os._exit(1)
+
+
+@task
+async def in_which_process(ctx: Context) -> int:
+    await asyncio.sleep(0.001)
+    return os.getpid()
 
 
 @task(retries=0)

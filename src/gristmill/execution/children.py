@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -53,7 +53,8 @@ class Child:
         self.bounded = False  # some job in its hands says how much memory it may use
         self.kills = kernel_kills()
         self.held: dict[int, Held] = {}  # in the order in which they were given
-        self.ahead: deque[int] = deque()  # of an event loop: those of them that wait until others have ended
+        self.ahead: deque[int] = deque()  # of an event loop: those that wait until others have ended, as far as heard
+        self.given = 0  # jobs that an event loop was given, and has not given back
         self.turnover = Turnover()  # of an event loop
         self.late_at = 0.0  # when one of its jobs may be over its time, at the earliest
         self.cancelling: dict[int, float] = {}  # job: when to kill, if it has not ended by then
@@ -156,12 +157,15 @@ class Child:
         return (job, started) if job in self.held else None
 
     def at_work(self) -> list[int]:
-        """What it has begun, and not ended: one job, or all that an event loop holds."""
+        """What it has begun, and not ended: one job, or all of an event loop's but the last ones, which still wait."""
+        if self.is_async:
+            return list(self.held)[: len(self.held) - (self.given - self.status.begun())]
         current = self.current()
-        return list(self.held.keys() - set(self.ahead)) if self.is_async else [current[0]] if current else []
+        return [current[0]] if current else []
 
     def line_up(self, jobs: Sequence[Claimed], at_once: int) -> None:
         """An event loop is given these: those that are more than may run at once wait behind the others."""
+        self.given += len(jobs)
         free = max(0, at_once - len(self.held) + len(self.ahead))
         self.ahead.extend(job.id for job in jobs[free:])
 
@@ -285,9 +289,15 @@ def _own_stderr() -> int | None:
 
 
 def fate(
-    child: Child, held: Held, doomed: Doom | None, current: tuple[int, float] | None, how: str, log: str | None
+    child: Child,
+    held: Held,
+    doomed: Doom | None,
+    current: tuple[int, float] | None,
+    suspects: Collection[int],
+    how: str,
+    log: str | None,
 ) -> Outcome:
-    """What the death of its process means for one job."""
+    """What the death of its process means for one job. `suspects`: those that an event loop was at."""
     job, _, given = held
     now = time.monotonic()
     began = current[1] if current and 0 < current[1] <= now else given  # not of one that was just being told of
@@ -297,7 +307,8 @@ def fate(
         culprit, verdict, reason = doomed
         if job.id == culprit:
             return blamed._replace(verdict=verdict, reason=reason)
-        return released._replace(alone=culprit is None and verdict is Verdict.MEMORY)
-    if (current is not None and job.id == current[0]) or (child.is_async and len(child.held) == 1):
+        return released._replace(alone=culprit is None and verdict is Verdict.MEMORY and job.id in suspects)
+    suspect = child.is_async and job.id in suspects
+    if (current is not None and job.id == current[0]) or (suspect and len(suspects) == 1):
         return blamed._replace(verdict=Verdict.MEMORY if child.starved else Verdict.CRASH, reason=how)
-    return released._replace(alone=child.is_async)  # an event loop's jobs are all suspects
+    return released._replace(alone=suspect)

@@ -353,6 +353,7 @@ class Crew:
                 self.returned[held[0].kind.queue_id] += 1
                 self._end(held[1], end_of(held[0], Verdict.RELEASED))
         if child.is_async:
+            child.given -= len(jobs)
             child.begin_next(len(child.ahead), time.monotonic())  # what it did not give back
             child.turnover.forget()
         child.recalled = child.recalled and bool(child.held) and not child.is_async
@@ -533,8 +534,9 @@ class Crew:
             self.begun.update(at_work)
         if not (child.ready or doomed or self.broken or self.tasks is not None):
             self.broken = f"{how}\n{log or ''}"
+        suspects = set(at_work or child.held)  # if it has begun none: who knows which of them it did not even take
         for held in child.held.values():
-            self._end(held[1], fate(child, held, doomed, current, how, log))
+            self._end(held[1], fate(child, held, doomed, current, suspects, how, log))
         child.held = {}
         child.ahead.clear()
         child.close()

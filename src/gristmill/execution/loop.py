@@ -29,8 +29,10 @@ class Loop:
         self._blank = contextvars.copy_context()  # what no job has set anything in
         self._running = 0
         self._tasks: dict[int, asyncio.Task[None]] = {}  # by job; the loop itself would forget them
+        self._task = ""  # of the job that was begun last
         self._starting = False
         self._stopping = False
+        self._due = False  # what is finished will be reported in a moment
         self._over = loop.create_future()
 
     # ---- what another thread says
@@ -87,10 +89,19 @@ class Loop:
         done = len(self._child.done)
         if done >= FLUSH_AT or (done and not (self._running or self._starting or self._child.inbox)):
             self._child.report()
-        elif done == 1:
-            self._loop.call_later(FLUSH_EVERY, self._child.report)
+        elif done and not self._due:
+            self._due = True
+            self._loop.call_later(FLUSH_EVERY, self._tell_late)
+
+    def _tell_late(self) -> None:
+        self._due = False
+        self._child.report()
 
     def _begin(self, given: Given) -> None:
+        if given[0].task != self._task:  # as plain functions do: should it end this process, they do not run again for it
+            self._child.report()
+            self._task = given[0].task
+        self._child.status.count()
         self._running += 1
         context = self._blank.copy()
         ctx = context.run(self._enter, given)

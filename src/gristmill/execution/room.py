@@ -98,7 +98,10 @@ class Room:
             return 0
         if not free and not any(c.is_async and not c.alone for c in self.children):
             return 1  # the first one makes the child
-        return sum(min(self._settings.async_slots - len(child.held), self.jobs_left(child)) for child in free)
+        return sum(self._idle_async(child) for child in free)
+
+    def _idle_async(self, child: Child) -> int:
+        return max(0, min(self._settings.async_slots - len(child.held), self.jobs_left(child)))
 
     def async_ahead(self) -> int:
         """How many more jobs event loops may hold that begin when others end; 0 while they have half of what they may."""
@@ -107,6 +110,8 @@ class Room:
             if child.is_async and not (child.retiring or child.recalled or child.doomed or child.alone):
                 at_work = len(child.held) - len(child.ahead)
                 most = child.turnover.ahead(child.begun(), at_work, self._depth, self.soon, now)
+                if self._settings.recycle:
+                    most = min(most, len(child.ahead) + self.jobs_left(child) - self._idle_async(child))
                 more += most - len(child.ahead) if 2 * len(child.ahead) <= most else 0
         return more
 

@@ -1,4 +1,5 @@
-"""A few bytes that a child and its supervisor share: which job the child is on, since when, and until when it may live.
+"""A few bytes that a child and its supervisor share: which job the child is on, since when, and until when it may live; of
+an event loop, how many it has begun.
 
 Shared memory instead of messages: saying "I am on the next job" must cost nothing, since most jobs are short.
 """
@@ -17,6 +18,8 @@ import time
 _CURRENT = struct.Struct("=qd")  # job id (0: none), its start on the monotonic clock
 _LEASE = struct.Struct("=d")  # the monotonic time at which the child must be gone, unless it is renewed
 _LEASE_AT = 16
+_BEGUN = struct.Struct("=q")  # jobs that an event loop has begun since it was made
+_BEGUN_AT = 24
 _SIZE = 64
 _FAR = 1 << 20  # where a job that writes to every descriptor that it finds does no harm
 
@@ -40,6 +43,7 @@ class Status:
 
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, _SIZE)
+        self._counted = 0
 
     def begin(self, job: int) -> float:
         started = time.monotonic()
@@ -60,6 +64,15 @@ class Status:
             if first == self._map[: _CURRENT.size]:
                 job, started = _CURRENT.unpack(first)
                 return job, started
+
+    def count(self) -> None:
+        """One more has begun."""
+        self._counted += 1
+        _BEGUN.pack_into(self._map, _BEGUN_AT, self._counted)
+
+    def begun(self) -> int:
+        value: int = _BEGUN.unpack_from(self._map, _BEGUN_AT)[0]
+        return value
 
     def live_until(self, deadline: float) -> None:
         _LEASE.pack_into(self._map, _LEASE_AT, deadline)

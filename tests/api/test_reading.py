@@ -10,10 +10,11 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gristmill import Mill
+from gristmill import Mill, Schedule
 from gristmill.api import routes
 from gristmill.model import to_json
 from tests.api.server import Served
+from tests.stranding import strand
 
 
 def test_health_and_readiness_need_nothing(shared: Served) -> None:
@@ -120,6 +121,24 @@ def test_everything_that_the_mill_can_do_can_be_asked_for() -> None:
     public = {name for name in dir(Mill) if not name.startswith("_") and callable(getattr(Mill, name))}
     assert public - called - HERE == set()
     assert public >= HERE
+
+
+def test_what_is_cut_has_a_limit_to_be_asked_for(client: httpx.Client, mill: Mill) -> None:
+    for name in ("one", "two", "three"):
+        strand(mill, mill.start("letters", name, args={"folder": "texts"}).id)
+    assert [len(client.get(f"/api/runs/stuck?limit={n}").json()["items"]) for n in (1, 2, 500)] == [1, 2, 3]
+    assert client.get("/api/runs/stuck?limit=501").status_code == 422
+    mill.reconcile()
+    subject = mill.subject("letters", "one")
+    for path in (f"/api/subjects/{subject.id}/recoveries", f"/api/runs/{subject.last_run or subject.active_run}/recoveries"):
+        assert len(client.get(f"{path}?limit=1").json()["items"]) == 1
+        assert client.get(f"{path}?limit=0").status_code == 422
+    assert client.get("/api/runs/99/recoveries").status_code == 404
+    for name in ("daily", "history"):
+        mill.add_schedule(Schedule(name, cron="0 3 * * *", task="greet", args={"name": "dan"}))
+        mill.run_schedule(name)
+    assert [one["schedule"] for one in client.get("/api/firings").json()["items"]] == ["history", "daily"]
+    assert len(client.get("/api/firings?limit=1").json()["items"]) == 1
 
 
 def test_an_attempt_has_its_traceback_and_its_log(shared: Served) -> None:

@@ -77,13 +77,13 @@ def test_what_was_made_lately_is_found_by_how_long_ago() -> None:
         assert timedelta(hours=24) <= datetime.now(UTC) - since < timedelta(hours=25)
         with pytest.raises(Invalid, match="write 30m, 2h or 1d"):
             parse("since:yesterday")
-    for parse, text in (
-        (search.jobs, "since:1000000d"),
-        (search.audit, f"since:{'9' * 400}d"),
-        (search.subjects, "stale:1000000d"),
-    ):
+    for text in ("1000000d", f"{'9' * 400}d"):
         with pytest.raises(Invalid, match="10000d at most"):
-            parse(text)
+            search.jobs(f"since:{text}")
+        with pytest.raises(Invalid, match="10000d at most"):
+            search.audit(f"since:{text}")
+        with pytest.raises(Invalid, match="10000d at most"):
+            search.subjects(f"stale:{text}")
 
 
 @given(st.text(min_size=1).filter(lambda text: "\0" not in text))

@@ -96,6 +96,12 @@ class AskedInQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class Lately(AskedInQuery):
+    """The newest of what happened, without pages."""
+
+    limit: Annotated[int, Field(ge=1, le=1000), WHOLE] = 50
+
+
 class Listing(AskedInQuery):
     """A page of a list."""
 

@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from gristmill.api.routes import errors, events, jobs, limits, overview, queues, runs, schedules, subjects, tokens
 
-ROUTERS = [module.router for module in (overview, queues, subjects, runs, jobs, errors, schedules, limits, events, tokens)]
+_PARTS = (overview, queues, subjects, runs, jobs, errors, schedules, limits, events, tokens)
+ROUTERS = [*(module.router for module in _PARTS), schedules.firings]

@@ -19,6 +19,7 @@ from gristmill.api.asking import (
     Done,
     Id,
     Key,
+    Lately,
     Listing,
     ManyRuns,
     Moment,
@@ -56,10 +57,14 @@ def runs(call: Viewer, asked: Annotated[WhichRuns, Query()]) -> Response:
     return page(call.mill.runs(**given(asked), limit=asked.limit + 1, after=asked.after), asked.limit)
 
 
+class Stuck(AskedInQuery):
+    limit: Annotated[int, Field(ge=1, le=500, description="more are not looked for"), WHOLE] = 50
+
+
 @router.get("/stuck", response_model=items_of(Run))
-def stuck(call: Viewer) -> Response:
-    """Active runs that have no job left which could move them on; `/api/reconcile` mends them."""
-    return items(call.mill.stuck())
+def stuck(call: Viewer, asked: Annotated[Stuck, Query()]) -> Response:
+    """Active runs, newest first, that have no job left which could move them on; `/api/reconcile` mends them."""
+    return items(call.mill.stuck(limit=asked.limit))
 
 
 @router.get("/{run:id}", response_model=_RunDetail)
@@ -68,6 +73,12 @@ def run(call: Viewer, run: Id) -> Response:
     found = call.mill.run(run)
     more = {"order": call.mill.stage_order(run), "recoveries": call.mill.recoveries(run=run)}
     return answer({**to_json(found), "results": found.results, **more})
+
+
+@router.get("/{run:id}/recoveries", response_model=items_of(Recovery))
+def recoveries(call: Viewer, run: Id, asked: Annotated[Lately, Query()]) -> Response:
+    """What reconcile did for it, newest first: more than a run comes with, which is the last twenty."""
+    return items(call.mill.recoveries(run=call.mill.run(run).id, limit=asked.limit))
 
 
 @router.get("/{run:id}/stages", response_model=items_of(Stage))

@@ -8,12 +8,13 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from gristmill.api.access import Admin, Operator, Viewer
-from gristmill.api.asking import WHOLE, Args, Asked, AskedInQuery, Key, Name, Priority, Seconds, TaskName, Text, WantedLabel
+from gristmill.api.asking import WHOLE, Args, Asked, Key, Lately, Name, Priority, Seconds, TaskName, Text, WantedLabel
 from gristmill.api.shapes import answer, items, items_of, shape
 from gristmill.model import Firing, ScheduleEntry
 from gristmill.schedule import Schedule
 
 router = APIRouter(prefix="/schedules", tags=["schedules"])
+firings = APIRouter(tags=["schedules"])  # of all: below the others, it could be the name of one
 _Schedule = shape(ScheduleEntry)
 ScheduleName = Annotated[Name, Path()]
 
@@ -29,14 +30,16 @@ def schedule(call: Viewer, schedule: ScheduleName) -> Response:
     return answer(call.mill.schedule(schedule))
 
 
-class Lately(AskedInQuery):
-    limit: Annotated[int, Field(ge=1, le=1000), WHOLE] = 50
-
-
 @router.get("/{schedule}/history", response_model=items_of(Firing))
 def history(call: Viewer, schedule: ScheduleName, asked: Annotated[Lately, Query()]) -> Response:
     """What became of its fire times, newest first; the last thousand are kept."""
     return items(call.mill.schedule_history(schedule, limit=asked.limit))
+
+
+@firings.get("/firings", response_model=items_of(Firing))
+def every(call: Viewer, asked: Annotated[Lately, Query()]) -> Response:
+    """What became of the fire times of all schedules, newest first."""
+    return items(call.mill.schedule_history(limit=asked.limit))
 
 
 class NewSchedule(Asked):

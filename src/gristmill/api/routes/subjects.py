@@ -18,6 +18,7 @@ from gristmill.api.asking import (
     Id,
     Key,
     Label,
+    Lately,
     Listing,
     Name,
     Number,
@@ -92,10 +93,10 @@ def subject(call: Viewer, subject: Id) -> Response:
 
 
 @router.get("/{subject:id}/recoveries", response_model=items_of(Recovery))
-def recoveries(call: Viewer, subject: Id) -> Response:
+def recoveries(call: Viewer, subject: Id, asked: Annotated[Lately, Query()]) -> Response:
     """What reconcile did for it, newest first."""
     found = _found(call, subject)
-    return items(call.mill.recoveries(pipeline=found.pipeline, subject=found.name))
+    return items(call.mill.recoveries(pipeline=found.pipeline, subject=found.name, limit=asked.limit))
 
 
 @router.patch("/{subject:id}", response_model=_Subject)

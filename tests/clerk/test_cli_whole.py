@@ -22,7 +22,7 @@ from clerk.config import Config
 from clerk.sites import Description
 from gristmill import Mill
 from tests.clerk.cli import Cli
-from tests.clerk.test_pipeline import SITE, counters
+from tests.clerk.test_pipeline import SITE, counters, row
 from tests.clerk.test_whole import pdf
 from tests.worker.helpers import eventually
 
@@ -311,12 +311,14 @@ def test_stages_are_run_one_at_a_time_and_go_on_only_if_asked(
     assert done.code == 0, done.err
     assert len(list(folder.rglob("*.pdf"))) == 3
     assert not list(folder.rglob("*.txt"))
+    assert row(mill)["status"] == "needs_ocr"
     [one, *_] = sorted((folder / "pdfs").rglob("*.pdf"))
     done = cli.run("run-stage", "ocr", "-s", SITE, "--pdf-path", one)
     assert (done.code, done.lines) == (0, ["minutes/CityCouncil/2026-01-05: 1 page"]), done.err
     assert len(list(folder.glob("processed/*/*.txt"))) == 1
     done = cli.run("run-stage", "ocr", "-s", SITE)
     assert (done.code, done.lines) == (0, [f"{SITE}: ocr done (2 of 2)"]), done.err
+    assert row(mill)["status"] == "needs_compilation"
     [known, *_] = sorted(source.rglob("*.pdf"))
     shutil.copy(known, known.with_name("2026-12-01.pdf"))
     assert cli.run("run-stage", "fetch", "-s", SITE).code == 0  # which asks its source, though ocr alone does not
@@ -325,9 +327,11 @@ def test_stages_are_run_one_at_a_time_and_go_on_only_if_asked(
     done = cli.run("run-stage", "ocr", "-s", SITE, "--proceed")
     assert done.code == 0, done.err
     assert (folder / "meetings.db").exists()
+    assert row(mill)["status"] == "deployed"
     made = (folder / "meetings.db").stat().st_mtime_ns
-    for stage in ("compilation", "extraction", "deploy"):
+    for stage, status in {"compilation": "needs_deploy", "extraction": "needs_deploy", "deploy": "deployed"}.items():
         done = cli.run("run-stage", stage, "-s", SITE)
         assert (done.code, done.lines) == (0, [f"{SITE}: {stage} done (1 of 1)"]), done.err
+        assert row(mill)["status"] == status
     assert (folder / "meetings.db").stat().st_mtime_ns > made
     assert cli.run("run-stage", "ocr", "-s", SITE, "--pdf-path", "/etc/passwd").code == 2

@@ -476,11 +476,11 @@ def test_what_was_compiled_in_development_is_published_by_the_first_run_after_it
 ) -> None:
     monkeypatch.setenv("CIVIC_DEV_MODE", "1")
     play.site(SITE, minutes(2))
-    run(mill)
-    assert run(mill).outcome == "unchanged"
+    assert (run(mill).outcome, row(mill)["status"]) == ("completed", "needs_deploy")
+    assert (run(mill).outcome, row(mill)["status"]) == ("unchanged", "needs_deploy")
     monkeypatch.delenv("CIVIC_DEV_MODE")
     assert (run(mill).outcome, counters(mill, "deploy")) == ("completed", (1, 0, 1))
-    assert run(mill).outcome == "unchanged"
+    assert (run(mill).outcome, row(mill)["status"]) == ("unchanged", "deployed")
 
 
 def test_a_target_that_has_changed_gets_what_has_not(

@@ -23,6 +23,12 @@ OUTCOME = (
 )
 _COUNTERS = {"total": "g.total - g.skipped", "completed": "g.completed", "failed": "g.failed + g.cancelled"}
 _ACTIVE, _WAITING = "0, 1", "7"  # states of gm_run
+# A run that completed may have been of some stages only, or not to be published. Without a run it was an older clerk that
+# published the site, and it may not have said when.
+_PUBLISHED = """CASE WHEN s.unpublished THEN 'needs_deploy'
+                    WHEN s.last_deployed IS NOT NULL OR s.run_id IS NULL OR s.outcome <> 'completed' THEN 'deployed'
+                    WHEN EXISTS (SELECT 1 FROM clerk_document d WHERE d.subdomain = s.subdomain AND d.state = 'read')
+                        THEN 'needs_compilation' ELSE 'needs_ocr' END"""
 
 
 def views(kind: Kind) -> dict[str, str]:
@@ -71,7 +77,7 @@ def _sites() -> str:
             s.current_stage, s.started_at, s.updated_at, {counters}, false AS coordinator_enqueued,
             s.last_error_stage, s.last_error_message, s.last_error_at,
             CASE WHEN s.current_stage IS NULL THEN 'new' WHEN s.outcome = 'failed' THEN 'error'
-                WHEN s.outcome = 'no_documents' THEN 'no_documents' WHEN s.current_stage = 'completed' THEN 'deployed'
+                WHEN s.outcome = 'no_documents' THEN 'no_documents' WHEN s.current_stage = 'completed' THEN {_PUBLISHED}
                 WHEN s.current_stage = 'fetch' THEN 'fetching' ELSE 'needs_' || s.current_stage END AS status,
             CASE WHEN {_counter("'extraction'", "failed")} > 0 THEN 'failed'
                 WHEN {_counter("'extraction'", "completed")} > 0 THEN 'completed'

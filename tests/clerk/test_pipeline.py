@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -469,6 +470,24 @@ def test_what_was_published_and_is_gone_is_published_again(mill: Mill, play: Pla
     assert (site.outcome, counters(mill, "ocr"), counters(mill, "deploy")) == ("completed", (0, 0, 0), (1, 0, 1))
     assert (published / SITE / "meetings.db").is_file()
     assert run(mill).outcome == "unchanged"
+
+
+def test_what_another_machine_has_published_in_a_folder_of_its_own_is_not_missed_here(
+    mill: Mill, play: Play, clerk_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play.site(SITE, minutes(2))
+    with monkeypatch.context() as there:
+        there.setattr(socket, "gethostname", lambda: "another")
+        run(mill)
+    shutil.rmtree(clerk_config.deploy_target)  # where this one compiles, there never was one
+    assert run(mill).outcome == "unchanged"
+    monkeypatch.setattr(socket, "gethostname", lambda: "another")
+    assert (run(mill).outcome, counters(mill, "deploy")) == ("completed", (1, 0, 1))
+    noted = clerk_config.storage / SITE / ".published"
+    noted.write_text(clerk_config.deploy_target)  # as an older clerk wrote it
+    assert run(mill).outcome == "unchanged"
+    shutil.rmtree(clerk_config.deploy_target)
+    assert run(mill).outcome == "completed"
 
 
 def test_what_was_compiled_in_development_is_published_by_the_first_run_after_it(

@@ -6,7 +6,7 @@ STORAGE_DIR/<subdomain>/
   txt/…/<page>.txt.extracted.json     extraction cache
   processed/<meeting>/<date>.txt      marker: the SHA-256 of what was read, written last
   meetings.db, meetings.db.bk
-  .published                          the DEPLOY_TARGET that it was last published to
+  .published                          the DEPLOY_TARGET that it was last published to, and the machine that did so
 STORAGE_DIR/.hosts/<host>             when it may be asked next, by any worker
 """
 

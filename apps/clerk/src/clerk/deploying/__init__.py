@@ -29,7 +29,7 @@ def deployer(target: str) -> Deployer:
 
 
 def is_gone(target: str, subdomain: str) -> bool:
-    """Whether what was published in a folder of this machine is not there any more. Other places are not asked: that
+    """Whether what this machine has published in a folder of its own is not there any more. Other places are not asked: that
     would be a connection for every site, every day."""
     here = "://" not in target and remote(target) is None
     return here and not FolderDeployer(Path(target)).has(subdomain)

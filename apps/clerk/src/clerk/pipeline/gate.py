@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,15 +56,20 @@ def _is_owed(work: Work) -> bool:
         return True
     if work.site.last_deployed is None or wiring.hooks().deploys:
         return False
-    return _was_elsewhere(work) or is_gone(work.config.deploy_target, work.subdomain)
+    target, host = _noted(work)
+    if target != work.config.deploy_target:
+        return True
+    return host in (None, socket.gethostname()) and is_gone(target, work.subdomain)
 
 
-def _was_elsewhere(work: Work) -> bool:
-    """Nobody has noted it for sites that were published by an older clerk: they are taken to be where they should."""
+def _noted(work: Work) -> tuple[str, str | None]:
+    """Where it was published, and by which machine: a folder is one of that machine, and only there it can be missed.
+    Nobody has noted it for sites that were published by an older clerk: they are taken to be where they should."""
     try:
-        return work.files.published.read_bytes() != work.config.deploy_target.encode()
+        target, _, host = work.files.published.read_text().partition("\n")
     except FileNotFoundError:
-        return False
+        return work.config.deploy_target, None
+    return target, host.strip() or None
 
 
 def decide(ctx: Context) -> None:

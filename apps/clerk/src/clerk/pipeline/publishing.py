@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
@@ -40,7 +41,7 @@ def publish(ctx: Context) -> str:
             hooks.deploy_municipality(made)
         else:
             deployer(work.config.deploy_target).deploy(made)
-            storage.write(work.files.published, work.config.deploy_target.encode())
+            storage.write(work.files.published, f"{work.config.deploy_target}\n{socket.gethostname()}\n".encode())
         for name, path in made.files.items():
             if path.suffix == ".pdf":
                 hooks.upload_static_file(path, f"{work.subdomain}/{name}")

@@ -263,7 +263,7 @@ def test_many_subjects_are_started_only_if_it_is_confirmed(client: httpx.Client,
     asked = {"which": {"pipeline": "letters", "label": ["shelf=two"]}, "args": {"folder": "texts"}}
     would = post(client, "/api/subjects/start", asked)
     assert (would["dry_run"], would["counts"], would["left"]) == (True, {"queued": 2}, 1)
-    assert would["refusal"] == "they have a run under way"
+    assert would["refusal"] == "only subjects without a run under way are started"
     assert post(client, "/api/subjects/start", {**asked, "confirm": 3}, 409)["count"] == 2
     assert mill.runs(subject="a") == []
     assert post(client, "/api/subjects/start", {**asked, "confirm": 2})["counts"] == {"queued": 2}

@@ -285,7 +285,7 @@ def test_many_subjects_are_started_in_batches_and_an_interrupted_one_goes_on(
         play.mill.start_subjects(pipeline="site", confirm=5)
     assert play.mill.start_subjects(pipeline="site", confirm=3).counts == {"queued": 3}
     again = play.mill.start_subjects(pipeline="site")
-    assert (again.counts, again.left, again.refusal) == ({}, 5, "they have a run under way")
+    assert (again.counts, again.left, again.refusal) == ({}, 5, "only subjects without a run under way are started")
     assert sorted(run.subject for run in play.mill.runs()) == [f"s{n}" for n in range(5)]
     with pytest.raises(Invalid, match="say which"):
         play.mill.start_subjects()
@@ -303,5 +303,5 @@ def test_who_is_overtaken_starts_no_second_run_and_says_so(opened: Open, monkeyp
 
     monkeypatch.setattr(play.mill, "_wanted", meanwhile)
     done = play.mill.start_subjects(pipeline="site", confirm=2)
-    assert (done.counts, done.left, done.refusal) == ({"queued": 1}, 1, "they have a run under way")
+    assert (done.counts, done.left, done.refusal) == ({"queued": 1}, 1, "only subjects without a run under way are started")
     assert sorted(run.subject for run in play.mill.runs()) == ["a", "b"]

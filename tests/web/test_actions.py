@@ -82,11 +82,11 @@ def test_a_queue_is_purged_after_a_question(dashboard: Dashboard, page: Page) ->
     ids = dashboard.mill.enqueue_many(town.hold, [{"path": "/nowhere"}] * 3)
     page.goto("/queues/slow")
     press(page, "Purge")
-    expect(page.locator(".effect")).to_contain_text("3 cancelled")
+    expect(page.locator(".effect")).to_contain_text("3 jobs cancelled")
     assert {dashboard.mill.job(number).state for number in ids} == {"queued"}
     page.get_by_label("Why").fill("not wanted")
     press(page, "Purge")
-    expect(page.locator(".said")).to_contain_text("3 cancelled")
+    expect(page.locator(".said")).to_contain_text("3 jobs cancelled")
     assert {dashboard.mill.job(number).state for number in ids} == {"cancelled"}
     assert last(dashboard, "queue.purge").detail["reason"] == "not wanted"
 
@@ -97,11 +97,11 @@ def test_jobs_that_match_are_retried_after_a_question(dashboard: Dashboard, page
     page.get_by_label("all that match").check()
     expect(page.locator("[data-marked]")).to_have_text("All that match")
     press(page, "Retry")
-    expect(page.locator(".effect")).to_contain_text("3 queued")
+    expect(page.locator(".effect")).to_contain_text("3 jobs queued")
     expect(page.locator("main")).to_contain_text("task:fail state:failed")
     assert len(dashboard.mill.jobs(task="fail", state="failed")) == 3
     press(page, "Retry")
-    expect(page.locator(".said")).to_contain_text("done: 3 queued")
+    expect(page.locator(".said")).to_contain_text("done: 3 jobs queued")
     assert len(dashboard.mill.jobs(task="fail", state="queued")) == 3
     last(dashboard, "job.retry")
 
@@ -111,14 +111,14 @@ def test_a_question_that_is_out_of_date_is_asked_again(dashboard: Dashboard, pag
     page.goto("/jobs?q=key:old-*")
     page.get_by_label("all that match").check()
     press(page, "Cancel")
-    expect(page.locator(".effect")).to_contain_text("1 cancelled")
+    expect(page.locator(".effect")).to_contain_text("1 job cancelled")
     second = dashboard.mill.enqueue(town.notify, args={"to": "x"}, unique="old-2")
     press(page, "Cancel")
     expect(page.locator("main")).to_contain_text("This is about 2 now, not 1.")
     getattr(page, "complaints").clear()  # noqa: B009  # the 409 itself
     assert {dashboard.mill.job(job.id).state for job in (first, second)} == {"queued"}
     press(page, "Cancel")
-    expect(page.locator(".said")).to_contain_text("2 cancelled")
+    expect(page.locator(".said")).to_contain_text("2 jobs cancelled")
 
 
 def test_what_was_made_lately_is_confirmed_as_of_when_it_was_asked(dashboard: Dashboard) -> None:
@@ -130,7 +130,7 @@ def test_what_was_made_lately_is_confirmed_as_of_when_it_was_asked(dashboard: Da
         form = {"token": token_of(client), "action": "cancel", "all": "1", "q": "key:lately since:1m"}
         assert "There is nothing that this would change" in client.post("/jobs/many", data=form).text
         asked_back = client.post("/jobs/many", data={**form, "at": str(asked)}).text
-        assert "1 cancelled" in asked_back
+        assert "1 job cancelled" in asked_back
         assert f'name="at" value="{asked}"' in asked_back
         assert client.post("/jobs/many", data={**form, "at": str(asked), "confirm": "1"}).status_code == 303
     assert dashboard.mill.job(job).state == "cancelled"
@@ -138,7 +138,7 @@ def test_what_was_made_lately_is_confirmed_as_of_when_it_was_asked(dashboard: Da
 
 def test_marked_jobs_are_cancelled_archived_and_deleted(dashboard: Dashboard, page: Page) -> None:
     ids = dashboard.mill.enqueue_many(town.hold, [{"path": f"/n{n}"} for n in range(3)])
-    for action, said in (("Cancel", "2 cancelled"), ("Archive", "2 archived")):
+    for action, said in (("Cancel", "2 jobs cancelled"), ("Archive", "2 jobs archived")):
         page.goto("/jobs?q=queue:slow")
         for number in ids[:2]:
             page.get_by_label(f"Job {number}", exact=True).check()
@@ -153,7 +153,7 @@ def test_marked_jobs_are_cancelled_archived_and_deleted(dashboard: Dashboard, pa
         page.get_by_label(f"Job {number}", exact=True).check()
     press(page, "Delete")
     press(page, "Delete")
-    expect(page.locator(".said")).to_contain_text("2 deleted")
+    expect(page.locator(".said")).to_contain_text("2 jobs deleted")
     last(dashboard, "job.delete")
 
 
@@ -173,8 +173,14 @@ def test_one_job_is_cancelled_retried_and_edited(dashboard: Dashboard, page: Pag
     assert dashboard.mill.job(job.id).args == {"to": "eve"}
     page.goto(f"/jobs/{job.id}")
     press(page, "Cancel")
+    expect(page.locator(".effect")).to_contain_text("the job is cancelled")
+    expect(page.get_by_role("link", name="Back")).to_be_focused()  # who presses Enter once too often has cancelled nothing
+    assert dashboard.mill.job(job.id).state == "queued"
+    page.get_by_label("Why").fill("not to eve")
+    press(page, "Cancel the job")
     expect(page.locator("h1")).to_contain_text("cancelled")
     assert dashboard.mill.job(job.id).state == "cancelled"
+    assert last(dashboard, "job.cancel").detail["reason"] == "not to eve"
     press(page, "Retry")
     expect(page.locator("h1")).to_contain_text("queued")
     assert dashboard.mill.job(job.id).state == "queued"
@@ -208,18 +214,22 @@ def test_a_run_is_started_stopped_and_retried(dashboard: Dashboard, page: Page) 
     page.goto("/runs?q=state:in_progress")
     page.get_by_label("Run 1", exact=True).check()
     press(page, "Stop")
+    expect(page.locator(".effect")).to_contain_text("1 run stopped")
+    expect(page.locator(".question")).to_contain_text(re.compile(r"With them \d+ unfinished jobs? stops?\."))
+    page.get_by_label("Why").fill("too early")
     press(page, "Stop them")
-    expect(page.locator(".said")).to_contain_text("done:")
+    expect(page.locator(".said")).to_contain_text("done: 1 run stopped")
     assert dashboard.mill.run(1).state == "cancelled"
+    assert last(dashboard, "run.cancel").detail["reason"] == "too early"
 
 
 def test_runs_that_match_are_retried_after_a_question(dashboard: Dashboard, page: Page) -> None:
     page.goto("/runs?q=oak+state:completed_with_errors")
     page.get_by_label("all that match").check()
     page.get_by_role("button", name="Retry").click()
-    expect(page.locator(".effect")).to_contain_text("1 retried")
+    expect(page.locator(".effect")).to_contain_text("1 run retried")
     page.get_by_role("button", name="Retry them").click()
-    expect(page.locator(".said")).to_contain_text("done: 1 retried")
+    expect(page.locator(".said")).to_contain_text("done: 1 run retried")
     [run] = dashboard.mill.runs(subject="Oakfield")
     assert (run.state, run.epoch) == ("in_progress", 2)
     assert dashboard.mill.audit(verb="run.retry_many")[0].who.endswith("(web)")

@@ -53,11 +53,11 @@ def test_all_that_match_are_meant_not_only_those_on_the_page(crowded: Dashboard,
     page.goto("/jobs?q=queue:mail")
     page.get_by_label("all that match").check()
     page.get_by_role("button", name="Cancel").click()
-    expect(page.locator(".effect")).to_contain_text("100,000 cancelled")
+    expect(page.locator(".effect")).to_contain_text("100,000 jobs cancelled")
     page.get_by_role("link", name="Back").click()
     page.goto("/jobs?q=queue:slow")
     page.get_by_label("all that match").check()
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("button", name="Cancel").click()
-    expect(page.locator(".said")).to_contain_text("10 cancelled")
+    expect(page.locator(".said")).to_contain_text("10 jobs cancelled")
     assert len(crowded.mill.jobs(queue="mail", state="queued", limit=60)) == 60

@@ -57,7 +57,7 @@ def test_what_is_stuck_is_on_the_overview_with_its_cause(ledger: str, opened: Ca
             assert {run["id"] for run in client.get("/api/runs/stuck").json()["items"]} == set(runs)
         page.get_by_label("all that match").check()
         page.get_by_role("button", name="Stop").click()
-        expect(page.locator(".effect")).to_contain_text("2 stopped")
+        expect(page.locator(".effect")).to_contain_text("2 runs stopped")
         page.close()  # before its server ends
 
 

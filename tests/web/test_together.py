@@ -136,7 +136,7 @@ def test_all_that_are_stuck_are_more_than_a_page(mill: Mill, client: httpx.Clien
     second = client.get("/runs", params={"q": "is:stuck", "after": str(ids[3])}).text
     assert re.findall(r'<tr id="run-(\d+)"', second) == [str(number) for number in reversed(ids[:3])]
     ticked = {**token(client), "q": "is:stuck", "action": "cancel", "all": "1"}
-    assert "53 stopped" in client.post("/runs/many", data=ticked).text
+    assert "53 runs stopped" in client.post("/runs/many", data=ticked).text
 
 
 # ---- finding

@@ -251,7 +251,9 @@ class Scheduling(Asking):
 
 def _started(runs: int, of: int) -> Bulk:
     left = of - runs
-    return Bulk({"queued": runs} if runs else {}, left, "they have a run under way" if left else None)
+    return Bulk(
+        {"queued": runs} if runs else {}, left, "only subjects without a run under way are started" if left else None
+    )
 
 
 def _within(tx: Tx, verb: Callable[..., Any], *args: Any, **options: Any) -> Any:

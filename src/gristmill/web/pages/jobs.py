@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 
 from starlette.responses import RedirectResponse, Response
 
-from gristmill.errors import Invalid, Refused
+from gristmill.errors import Invalid, NotConfirmed, Refused
 from gristmill.mill import Mill
 from gristmill.model import Bulk
 from gristmill.watched import Role
 from gristmill.web import search
-from gristmill.web.asking import Question, chosen, confirmed
+from gristmill.web.asking import Effect, Question, chosen, confirmed
 from gristmill.web.pages.runs import effect
 from gristmill.web.phrases import job_name, part, words
 from gristmill.web.routing import Pages
 from gristmill.web.view import View
+from gristmill.wording import plural
 
 pages = Pages()
 _PARTS = 20
@@ -121,11 +122,19 @@ def retry(view: View, number: int) -> Response:
     return view.done(f"/jobs/{number}", f"job {number} is {words(found.state)}")
 
 
-@pages.post("/jobs/{number:id}/cancel", "reason")
+@pages.post("/jobs/{number:id}/cancel", "confirm reason")
 def cancel(view: View, number: int) -> Response:
-    found = view.mill.cancel_job(number, reason=view.one("reason") or None, by=view.by)
-    said = words(found.state) if found.finished_at else "told to stop"
-    return view.done(f"/jobs/{number}", f"job {number} is {said}")
+    def act(confirm: int | None) -> Effect:
+        if confirm is not None and confirm != 1:
+            raise NotConfirmed(1, confirm)
+        found = view.mill.cancel_job(number, reason=view.one("reason") or None, by=view.by, dry_run=confirm is None)
+        if confirm is not None:
+            return Effect(1, f"job {number} is {words(found.state) if found.finished_at else 'told to stop'}")
+        parts = f", with {plural(found.parts_left, 'part')}" if found.parts_left else ""
+        return Effect(1, f"the job is {'told to stop' if found.state == 'in_progress' else 'cancelled'}{parts}")
+
+    question = Question(f"Cancel job {number}?", "Cancel the job", f"/jobs/{number}/cancel", f"/jobs/{number}", True, True)
+    return confirmed(view, question, act)
 
 
 @pages.post("/jobs/{number:id}/archive", "undo")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,14 +17,16 @@ from gristmill.reconciler import tally
 from gristmill.watched import Role
 from gristmill.web import charts, search
 from gristmill.web.asking import Effect, Question, chosen, confirmed
-from gristmill.web.phrases import counts, part
+from gristmill.web.phrases import counts, part, words
 from gristmill.web.routing import Pages
 from gristmill.web.view import View
-from gristmill.wording import plural, span
+from gristmill.wording import count, plural, span
 
 pages = Pages()
 _FAILED = 20  # failed items that the page of a run names
 _STUCK = 500  # more are not found at a time: as many active runs are looked at
+_ACTIVE = ("waiting", "queued", "in_progress")
+_COUNTED = 200  # runs whose jobs are counted before somebody stops them
 
 
 @pages.live("/runs")
@@ -97,7 +99,7 @@ def cancel(view: View, number: int) -> Response:
         if confirm is not None and confirm != 1:
             raise NotConfirmed(1, confirm)
         found = view.mill.cancel_run(number, reason=view.one("reason") or None, by=view.by, dry_run=rehearsal)
-        left = sum(stage.total - stage.done + stage.parts_left for stage in found.stages)
+        left = unfinished(found)
         said = f"run {number} is {'stopping' if not found.terminal else found.state}"
         # It is one run, however many of its jobs end while somebody makes up their mind.
         return Effect(1, f"the run stops, and {plural(left, 'unfinished job')} with it" if rehearsal else said)
@@ -153,7 +155,7 @@ _ACTIONS: dict[str, tuple[str, str, Callable[[Mill], Callable[..., Bulk]]]] = {
 }
 
 
-@pages.post("/runs/many", "q action all marked at confirm")
+@pages.post("/runs/many", "q action all marked at confirm reason")
 def many(view: View) -> Response:
     """All that match the search, or those that were marked."""
     asked, action = view.one("q"), view.one("action")
@@ -171,13 +173,55 @@ def many(view: View) -> Response:
         "/runs/many",
         f"/runs?q={part(asked)}" if asked else "/runs",
         grave=action != "retry",
+        reason=action == "cancel",
         hidden={**hidden, "action": [action]},
     )
     act = partial(verb(view.mill), **which, by=view.by)
-    return confirmed(view, question, lambda number: effect(act(confirm=number, dry_run=number is None), number is None))
+    if action == "cancel":
+        act = partial(act, reason=view.one("reason") or None)
+
+    def doing(confirm: int | None) -> Effect:
+        found = effect(act(confirm=confirm, dry_run=confirm is None), confirm is None, "run")
+        jobs = [_with_jobs(view.mill, which)] if action == "cancel" and confirm is None and found.total else []
+        return replace(found, details=[*jobs, *found.details])
+
+    return confirmed(view, question, doing)
 
 
-def effect(done: Bulk, rehearsal: bool) -> Effect:
-    said = counts(done.counts) or "nothing"
-    left = [f"{done.left:,} stay as they are: {done.refusal}"] if done.left else []
-    return Effect(done.total, f"{said}" if rehearsal else f"done: {said}", left)
+def _with_jobs(mill: Mill, which: dict[str, Any]) -> str:
+    """How many jobs stop with some runs; of many, with the newest."""
+    ids = which.get("ids")
+    runs = (
+        mill.runs(**{"state": _ACTIVE, **which}, limit=_COUNTED)
+        if ids is None
+        else [mill.run(one) for one in ids[:_COUNTED]]
+    )
+    left = sum(unfinished(run) for run in runs if not run.terminal)
+    least = "at least " if len(runs if ids is None else ids) >= _COUNTED else ""
+    return f"With them {least}{plural(left, 'unfinished job')} {'stops' if left == 1 else 'stop'}."
+
+
+def unfinished(run: Run) -> int:
+    return sum(stage.total - stage.done + stage.parts_left for stage in run.stages)
+
+
+def effect(done: Bulk, rehearsal: bool, what: str = "job") -> Effect:
+    said = _counted(done.counts, what) or "nothing"
+    return Effect(done.total, said if rehearsal else f"done: {said}", stay(done))
+
+
+def _counted(found: Mapping[str, int], what: str) -> str:
+    """`12 jobs cancelled, 3 told to stop`; `2 runs, 30 jobs`."""
+    told = {word: number for word, number in found.items() if number}
+    nouns = [plural(told.pop(f"{noun}s"), noun) for noun in ("run", "job") if f"{noun}s" in told]
+    first = [f"{plural(number, what)} {words(word)}" for word, number in [*told.items()][:1]]
+    return ", ".join([*nouns, *first, *(f"{count(number)} {words(word)}" for word, number in [*told.items()][1:])])
+
+
+def stay(done: Bulk) -> list[str]:
+    """What is said of those to which it is not done."""
+    if not done.left:
+        return []
+    return [
+        f"1 stays as it is: {done.refusal}" if done.left == 1 else f"{count(done.left)} stay as they are: {done.refusal}"
+    ]

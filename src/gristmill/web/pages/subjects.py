@@ -12,6 +12,7 @@ from gristmill.model import Subject, Why
 from gristmill.watched import Role
 from gristmill.web import search
 from gristmill.web.asking import Effect, Question, chosen, confirmed
+from gristmill.web.pages.runs import stay
 from gristmill.web.phrases import part
 from gristmill.web.routing import Pages
 from gristmill.web.view import View
@@ -104,8 +105,8 @@ def start_many(view: View) -> Response:
     def act(confirm: int | None) -> Effect:
         done = view.mill.start_subjects(**which, by=view.by, confirm=confirm, dry_run=confirm is None)
         verb = "would be started" if confirm is None else "is started" if done.total == 1 else "are started"
-        left = [f"{done.left:,} stay as they are: {done.refusal}"] if done.left else []
-        return Effect(done.total, f"{plural(done.total, 'run')} {verb}", ["Each with the arguments of its last run.", *left])
+        said = ["Each with the arguments of its last run.", *stay(done)]
+        return Effect(done.total, f"{plural(done.total, 'run')} {verb}", said)
 
     return confirmed(view, question, act)
 

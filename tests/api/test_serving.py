@@ -23,6 +23,7 @@ from gristmill.api import app, serving
 from gristmill.api.serving import Server, check_place
 from gristmill.errors import DatabaseError, SchemaMismatch, Unavailable
 from gristmill.listening import bind
+from gristmill.metrics import Family, Sample
 from tests.api.server import in_thread
 
 
@@ -95,6 +96,27 @@ def test_what_an_application_does_at_the_start_and_the_end_is_done(quiet: Mill) 
         assert asked(port, "/health").status_code == 200
         assert done == ["begun"]
     assert done == ["begun", "ended"]
+
+
+def test_a_measure_that_fails_takes_nothing_from_the_others(quiet: Mill, caplog: pytest.LogCaptureFixture) -> None:
+    shelf = Family("shop_shelf", "gauge", "What is on the shelf.")
+    shelf.add(7)
+    failing = True
+
+    def sold() -> list[Family]:
+        return list[Family]() if not failing else [Family("shop_sold", "gauge", "x", [Sample(1 / 0)])]
+
+    with in_thread(Server(app(quiet, open=True, metrics=[sold, lambda: [shelf]]))) as port:
+        for _ in range(2):
+            said = asked(port, "/metrics")
+            assert (said.status_code, "gristmill_info" in said.text, "shop_shelf 7" in said.text) == (200, True, True)
+            assert "gristmill_own_metrics_failed 1" in said.text
+        assert caplog.text.count("ZeroDivisionError") == 1
+        failing = False
+        assert "gristmill_own_metrics_failed 0" in asked(port, "/metrics").text
+        failing = True
+        asked(port, "/metrics")
+    assert caplog.text.count("ZeroDivisionError") == 2
 
 
 MOUNTED = """

@@ -56,6 +56,7 @@ def app(
     made.state.mill = mill
     made.state.open = open
     made.state.metrics, made.state.extras = list(metrics), list(extras)
+    made.state.unmeasured = set()
     made.state.hub = Hub(mill)
     for router in ROUTERS:
         made.include_router(router, prefix="/api", dependencies=[KNOWN])

@@ -7,13 +7,14 @@ import logging
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
+from starlette.datastructures import State
 
 from gristmill.api.access import Viewer
 from gristmill.api.asking import KNOWN
 from gristmill.api.problems import Trouble
 from gristmill.api.shapes import answer
 from gristmill.errors import DatabaseError, SchemaMismatch
-from gristmill.metrics import CONTENT_TYPE, exposition
+from gristmill.metrics import CONTENT_TYPE, Family, exposition, text
 from gristmill.settings import VERSION
 
 log = logging.getLogger("gristmill.api")
@@ -50,5 +51,23 @@ def ready(request: Request) -> Response:
 @router.get("/metrics", response_class=PlainTextResponse, dependencies=[KNOWN])
 def metrics(call: Viewer, request: Request) -> Response:
     """What Prometheus reads, with what the application adds."""
-    more = [family for measure in request.app.state.metrics for family in measure()]
-    return Response(exposition(call.mill, more), media_type=CONTENT_TYPE)
+    return Response(exposition(call.mill) + _own(request.app.state), media_type=CONTENT_TYPE)
+
+
+def _own(state: State) -> str:
+    """What an application's functions measure. One that fails takes nothing from the others: it is logged, once until it
+    does well again, and counted."""
+    failed = Family(
+        "gristmill_own_metrics_failed", "gauge", "Functions of the application that failed to measure, just now."
+    )
+    said, failing = list[str](), set[int]()
+    for number, measure in enumerate(state.metrics):
+        try:
+            said.append(text(measure()))
+        except Exception as error:
+            failing.add(number)
+            if number not in state.unmeasured:
+                log.error("GET /metrics: %s", getattr(measure, "__qualname__", measure), exc_info=error)
+    state.unmeasured = failing
+    failed.add(len(failing))
+    return "".join([*said, text([failed]) if state.metrics else ""])

@@ -29,6 +29,7 @@ from gristmill.testing import FrozenClock, drain
 from tests.clerk import played_reading
 from tests.clerk.conftest import URLS
 from tests.clerk.playing import Play, minutes
+from tests.clerk.test_cli_mending import take_a_job
 from tests.clerk.test_pipeline import SITE, counters, row
 from tests.worker.helpers import lines
 
@@ -312,10 +313,62 @@ def test_an_active_run_is_raised_and_other_options_leave_one_follow_up(mill: Mil
     two = sites.update(mill, SITE, Options(all_agendas=True))
     assert one.follow_up is not None
     assert (one.run, two.follow_up) == (first.run, one.follow_up)
+    assert (one.was_waiting, two.was_waiting) == (False, True)
     drain(mill)
-    assert [run.args["all_agendas"] for run in mill.runs(subject=SITE)] == [True, False]
+    asked = [(run.args["all_years"], run.args["all_agendas"]) for run in mill.runs(subject=SITE)]
+    assert asked == [(True, True), (False, False)]
     assert sites.find(mill, SITE).run_id == one.follow_up
     assert sites.find(mill, SITE).outcome == "unchanged"
+
+
+def test_a_follow_up_does_all_that_it_was_asked_for(mill: Mill, play: Play) -> None:
+    play.site(SITE, minutes(1))
+    sites.enqueue(mill, [SITE])
+    sites.enqueue(mill, [SITE], options=Options(skip_fetch=True, ocr_backend="tesseract"))
+    sites.enqueue(mill, [SITE], options=Options(skip_fetch=True, retry_failed=True))
+    assert waiting(mill) == ("normal", Options(skip_fetch=True, retry_failed=True, ocr_backend="tesseract"))
+    sites.update(mill, SITE, Options(all_years=True, all_agendas=True, ocr_backend="vision"))
+    assert waiting(mill) == ("high", Options(True, True, False, True, "vision"))
+    sites.enqueue(mill, [SITE], options=Options(retry_failed=True))
+    assert waiting(mill) == ("high", Options(True, True, False, True, "vision"))
+
+
+def test_a_run_that_is_being_stopped_is_not_joined_and_its_follow_up_still_does_all(mill: Mill, play: Play) -> None:
+    play.site(SITE, minutes(1))
+    active = sites.update(mill, SITE)
+    sites.update(mill, SITE, Options(all_years=True))
+    take_a_job(mill)
+    mill.cancel_run(active.run)
+    sites.update(mill, SITE)  # as the one that is being stopped was asked for
+    assert waiting(mill) == ("high", Options(all_years=True))
+
+
+def waiting(mill: Mill) -> tuple[str, Options]:
+    [run] = mill.runs(subject=SITE, state="waiting")
+    return run.priority, Options(**run.args)
+
+
+def test_two_who_ask_at_once_for_the_same_site_both_get_what_they_ask_for(mill: Mill, clerk_config: Config) -> None:
+    asked = [Options(all_years=True), Options(all_agendas=True), Options(retry_failed=True)]
+    barrier = threading.Barrier(len(asked))
+
+    def ask(own: Mill, options: Options) -> None:
+        for subdomain in names:
+            barrier.wait(60)
+            sites.update(own, subdomain, options)
+
+    names = [f"s{n}.ca" for n in range(8)]
+    for name in names:
+        sites.create(mill, Description(name, name, "played"))
+    sites.enqueue(mill, names)
+    with contextlib.ExitStack() as stack:
+        threads = [threading.Thread(target=ask, args=(stack.enter_context(open_mill(clerk_config)), o)) for o in asked]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = [Options(**run.args) for run in mill.runs(state="waiting")]
+    assert found == [Options(all_years=True, all_agendas=True, retry_failed=True)] * len(names)
 
 
 def test_a_site_is_due_a_lookback_after_its_last_run_of_any_outcome(mill: Mill, play: Play, clock: FrozenClock) -> None:

@@ -216,11 +216,13 @@ def test_an_active_run_is_raised_and_other_options_leave_one_run_that_follows(cl
     done = cli.call("update", "--site-id", SITE)
     assert (done.code, done.lines[0]) == (0, f"Enqueueing {SITE} with high priority")
     assert done.lines[1] == f"{SITE} has an active run already ({run}), which has high priority now"
-    for _ in range(2):
-        done = cli.call("update", "--subdomain", SITE, "--backfill")
-        assert done.lines[2].endswith("follows it, with the options that were given now")
+    done = cli.call("update", "--subdomain", SITE, "--backfill")
+    assert done.lines[2].endswith("follows it, with the options that were given now")
+    done = cli.call("update", "--subdomain", SITE, "--retry-failed")
     assert [one.state for one in mill.runs()] == ["waiting", "queued"]
-    assert mill.runs()[0].args["all_years"] is mill.runs()[0].args["all_agendas"] is True
+    follows = mill.runs()[0]
+    assert done.lines[2] == f"Run {follows.id}, which waits to follow it, has the options that were given now, too"
+    assert follows.args["all_years"] is follows.args["all_agendas"] is follows.args["retry_failed"] is True
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,11 @@ _DUE = text("""
             AND r.state IN ('queued', 'in_progress'))
     ORDER BY s.last_updated NULLS FIRST, s.subdomain LIMIT 1
     """).bindparams(bindparam("cutoff", type_=Moment), bindparam("besides", expanding=True))  # fmt: skip
-_ACTIVE = text("""
-    SELECT r.id, r.args, r.priority FROM gristmill_runs r WHERE r.pipeline = 'site' AND r.subject = :subdomain
-        AND r.state IN ('queued', 'in_progress')""")
+_ASKED = text("""
+    SELECT r.state, r.args FROM gristmill_runs r WHERE r.pipeline = 'site' AND r.subject = :subdomain
+        AND r.state IN ('queued', 'in_progress', 'waiting')""")
+# Of two who ask for the same site the second sees what the first has asked for; SQLite has one writer at a time anyway.
+_IN_TURN = text("SELECT pg_advisory_xact_lock(1668048235, hashtext(:subdomain))")  # "clerk" has the first number to itself
 _MOVE = text("""
     UPDATE clerk_document SET url = :now || substr(url, length(:before) + 1)
     WHERE subdomain = :subdomain AND substr(url, 1, length(:before)) = :before""")
@@ -106,8 +108,22 @@ class Options:
     retry_failed: bool = False
     ocr_backend: str | None = None
 
+    @classmethod
+    def of(cls, args: Mapping[str, Any]) -> Options:
+        return cls(**{one.name: args[one.name] for one in fields(cls) if one.name in args})
+
     def args(self) -> dict[str, Any]:
         return asdict(self)
+
+    def with_later(self, later: Options) -> Options:
+        """What both ask for: what looks at more, and the later one's reader if it names one."""
+        return Options(
+            all_years=self.all_years or later.all_years,
+            all_agendas=self.all_agendas or later.all_agendas,
+            skip_fetch=self.skip_fetch and later.skip_fetch,
+            retry_failed=self.retry_failed or later.retry_failed,
+            ocr_backend=later.ocr_backend or self.ocr_backend,
+        )
 
 
 @dataclass(frozen=True)
@@ -119,6 +135,7 @@ class Enqueued:
     priority: str
     created: bool  # False: this run was there already
     follow_up: int | None = None  # the run that waits behind it, with the options that were asked for now
+    was_waiting: bool = False  # that one was there already, and does what it was asked for before, too
 
 
 @dataclass(frozen=True)
@@ -284,16 +301,21 @@ def _start_next(mill: Mill, cutoff: datetime, tried: set[str], chosen: list[Enqu
 
 def _ask(mill: Mill, connection: Connection, subdomain: str, options: Options, priority: Priority) -> Enqueued:
     level = "normal" if priority == "low" else priority  # accepted, and ordered as normal
-    active = connection.execute(_ACTIVE, {"subdomain": subdomain}).one_or_none()
-    own = options.args() if active is None else json.loads(active.args)
+    if connection.dialect.name == "postgresql":
+        connection.execute(_IN_TURN, {"subdomain": subdomain})
+    asked = {row.state: json.loads(row.args) for row in connection.execute(_ASKED, {"subdomain": subdomain})}
+    waiting = asked.pop("waiting", None)
+    own = next(iter(asked.values()), options.args())
     run = mill.start(PIPELINE, subdomain, args=own, priority=level, connection=connection)
     if run.created:  # the active one may have ended just now
         terminal.started(connection, subdomain, run.id)
-    follow_up = None
-    if run.args != options.args():
-        asked: dict[str, Any] = {"args": options.args(), "priority": level, "connection": connection}
-        follow_up = mill.start(PIPELINE, subdomain, if_active="wait", **asked).id
-    return Enqueued(subdomain, run.id, run.priority, run.created, follow_up)
+    if run.args == options.args() and run.state != "waiting":  # one that is being stopped cannot be joined
+        return Enqueued(subdomain, run.id, run.priority, run.created)
+    all_of_it = options if waiting is None else Options.of(waiting).with_later(options)
+    how: dict[str, Any] = {"args": all_of_it.args(), "priority": level, "connection": connection}
+    follow_up = mill.start(PIPELINE, subdomain, if_active="wait", **how)
+    was_waiting = waiting is not None and not follow_up.created
+    return Enqueued(subdomain, run.id, run.priority, run.created, follow_up.id, was_waiting)
 
 
 # ---- where they are

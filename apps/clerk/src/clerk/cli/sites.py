@@ -290,7 +290,9 @@ def update_site(place: Place, subdomain: str, options: Options, local: bool) -> 
 def _say_active(place: Place, asked: Enqueued) -> None:
     if not asked.created:
         place.say(f"{asked.subdomain} has an active run already ({asked.run}), which has {asked.priority} priority now")
-    if asked.follow_up is not None:
+    if asked.was_waiting:
+        place.say(f"Run {asked.follow_up}, which waits to follow it, has the options that were given now, too")
+    elif asked.follow_up is not None:
         place.say(f"Run {asked.follow_up} follows it, with the options that were given now")
 
 

@@ -320,8 +320,12 @@ def test_a_schedule_is_paused_resumed_and_run(dashboard: Dashboard, page: Page) 
 
 def test_a_circuit_is_closed_and_a_limit_set(dashboard: Dashboard, page: Page) -> None:
     page.goto("/limits")
-    press(page, "Close the circuit")
-    expect(page.locator(".said")).to_contain_text("the circuit of host example.org is closed")
+    row = page.locator("tbody tr", has_text="example.org")
+    expect(row).to_contain_text("left alone")
+    rule = page.locator("tbody tr", has_text="each key (the rule)").first
+    assert [rule.locator(f"td[data-label={label}]").inner_text() for label in ("Waiting", "Circuit")] == ["", ""]
+    press(page, "Let it through")
+    expect(page.locator(".said")).to_contain_text("host example.org is let through again")
     assert next(limit for limit in dashboard.mill.limits("host") if limit.key).circuit == "closed"
     row = page.locator("tbody tr").first
     row.locator("summary").click()

@@ -255,3 +255,9 @@ def test_the_pages_are_the_same_on_postgresql(pg_url: str) -> None:
             answer = client.get(address(served, path))
             assert (path, answer.status_code) == (path, 200)
             assert title in answer.text
+
+
+def test_what_a_limit_holds_back_is_said_where_it_waits(dashboard: Dashboard, page: Page) -> None:
+    for path, place in (("/", "#queue-web"), ("/queues", "#queue-web"), ("/queues/web", "h1")):
+        page.goto(path)
+        expect(page.locator(place)).to_contain_text("held back")

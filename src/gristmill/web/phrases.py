@@ -159,13 +159,20 @@ def starts(entry: ScheduleEntry) -> str:
     return f"{spec.get('pipeline')} {spec['subject']}" if spec.get("subject") else f"stalest of {spec.get('pipeline')}"
 
 
+CIRCUITS = {  # what its states mean, and how they look
+    "open": ("left alone", "failed", "bad"),
+    "half-open": ("one is tried", "partly", "warn"),
+    "closed": ("let through", "done", "good"),
+}
+
+
 def circuit(limit: LimitState) -> str:
     """What is said below the state of a circuit."""
     if limit.circuit == "open" and limit.open_until is not None:
         return f"one is tried {wording.age(limit.open_until)}"
     if not limit.key or not limit.circuit:
         return ""
-    return f"{wording.plural(limit.failures, 'failure')} in a row; {limit.breaker} open it"
+    return f"{wording.plural(limit.failures, 'failure')} in a row; after {limit.breaker} it is left alone"
 
 
 def setting(value: Any) -> str:

@@ -177,6 +177,8 @@ def test_jobs_that_wait_for_hours_although_there_are_workers_are_told() -> None:
         (True, "Queue ocr: 3 jobs wait, the oldest for 5 h, and nothing of it is in progress.", "/queues"),
         (False, "Queue mail: 1 job waits, the oldest for 2 h, and its workers do not keep up.", "/queues"),
     ]
+    both = said(seen(idle, replace(idle, name="pages"), workers=[worker()]))
+    assert both[0][1] == "Queues ocr and pages: 6 jobs wait, the oldest for 5 h, and nothing of them is in progress."
     young = queue(ready=3, oldest=NOW - timedelta(minutes=59))
     assert said(seen(young, workers=[worker()])) == []
     unserved = said(seen(queue(ready=3, oldest=hours, workers=0), workers=[worker()]))
@@ -212,6 +214,8 @@ def test_failures_are_told_by_their_causes() -> None:
     assert said(single) == [(False, f"1 job failed within a day: {'x' * 119}….", "/errors/a")]
     nameless = seen(errors=[replace(failing("a", 1), error=None)], workers=[worker()])
     assert said(nameless) == [(False, "1 job failed within a day: ValueError.", "/errors/a")]
+    some = replace(seen(errors=[failing("a", 5), failing("b", 2)], workers=[worker()]), more_errors=True)
+    assert said(some) == [(False, "At least 7 jobs failed within a day, by the first 2 of more causes.", "/errors")]
     many = seen(errors=[failing("a", 5), failing("b", 2), failing("c", 0)], workers=[worker()])
     assert said(many) == [(False, "7 jobs failed within a day; 2 causes explain them.", "/errors")]
 
@@ -222,7 +226,7 @@ def test_circuits_and_schedules_are_told_and_the_worst_comes_first() -> None:
     found = said(seen(queue(paused=True), workers=[worker()], limits=[limit], schedules=[late]))
     assert [(bad, path) for bad, _, path in found] == [(True, "/limits"), (True, "/schedules"), (False, "/queues")]
     assert found[1][1] == "Schedule nightly should have fired 60 min ago."
-    assert found[0][1] == "The circuit of host a.org is open after failures: 4 jobs wait."
+    assert found[0][1] == "After failures, host a.org is left alone for a while: 4 jobs wait."
 
 
 # ---- cures

@@ -37,6 +37,7 @@ class Seen:
     schedules: Sequence[ScheduleEntry]
     stuck: Sequence[Run] = ()
     doctor: Sequence[Diagnosis] = ()
+    more_errors: bool = False  #: there are others, which were not counted
 
 
 def concerns(seen: Seen) -> list[Concern]:
@@ -48,7 +49,7 @@ def concerns(seen: Seen) -> list[Concern]:
         *_circuits(seen.limits),
         *_schedules(seen.schedules, seen.status.at),
         *_doctor(seen.doctor),
-        *_errors(seen.errors),
+        *_errors(seen.errors, seen.more_errors),
     ]
     return sorted(found, key=lambda concern: not concern.bad)
 
@@ -135,12 +136,14 @@ def _old(status: Status) -> Iterator[Concern]:
     """There are workers, and yet jobs wait for hours: they are too few, or hang, or cannot take these."""
     before = status.at - _OLD
     old = [q for q in status.queues if q.ready and q.workers and not q.paused and q.oldest and q.oldest < before]
-    for bad, said in ((True, "nothing of it is in progress"), (False, "its workers do not keep up")):
+    for bad in (True, False):
         queues = [queue for queue in old if bool(queue.in_progress) is not bad]
         if queues:
             names, jobs = _names([queue.name for queue in queues]), sum(queue.ready for queue in queues)
             longest = span((status.at - min(queue.oldest for queue in queues if queue.oldest)).total_seconds())
             waits = f"{_wait(jobs)}, the oldest for {longest}"
+            it, its = ("it", "its") if len(queues) == 1 else ("them", "their")
+            said = f"nothing of {it} is in progress" if bad else f"{its} workers do not keep up"
             yield Concern(bad, f"{_queue(queues, True)} {names}: {waits}, and {said}.", "/queues", "Look at the queues")
 
 
@@ -159,7 +162,7 @@ def _circuits(limits: Sequence[LimitState]) -> Iterator[Concern]:
     if opened:
         names = _names([f"{limit.name} {limit.key}".strip() for limit in opened])
         jobs = sum(limit.waiting for limit in opened)
-        said = f"The circuit of {names} is open after failures{f': {_wait(jobs)}' if jobs else ''}."
+        said = f"After failures, {names} {_are(opened)} left alone for a while{f': {_wait(jobs)}' if jobs else ''}."
         yield Concern(jobs > 0, said, "/limits", "Look at the limits")
 
 
@@ -175,13 +178,16 @@ def _schedules(schedules: Sequence[ScheduleEntry], at: datetime) -> Iterator[Con
         yield Concern(True, said, "/schedules", "Look at the schedules")
 
 
-def _errors(errors: Sequence[Signature]) -> Iterator[Concern]:
+def _errors(errors: Sequence[Signature], more: bool) -> Iterator[Concern]:
     """Those of the last day."""
     failing = [signature for signature in errors if signature.failed]
     if not failing:
         return
     jobs = sum(signature.failed for signature in failing)
-    if len(failing) == 1:
+    if more:
+        said = f"At least {plural(jobs, 'job')} failed within a day, by the first {len(errors)} of more causes."
+        yield Concern(False, said, "/errors", "Look at the errors")
+    elif len(failing) == 1:
         only = failing[0]
         all_by = "" if jobs == 1 else ", all by one error"
         said = f"{plural(jobs, 'job')} failed within a day{all_by}: {short(cause(only), _LONGEST).rstrip('.')}."

@@ -26,13 +26,15 @@ _CAUSES = 20  # signatures that are counted: each more is work for the database
 def look(view: View) -> Seen:
     mill, recent = view.mill, view.site.recent
     status = mill.status(ended=False)  # nothing here says how many runs have ended
+    errors = recent.get("errors", 0, lambda: _errors(view), _WHILE)
     return Seen(
         status,
-        recent.get("errors", 0, lambda: _errors(view), _WHILE),
+        errors,
         recent.get("circuits", 0, mill.open_circuits, _WHILE),
         recent.get("schedules", _WHILE, mill.schedules),
         recent.get("stuck", 0, mill.stuck, _WHILE) if status.active else (),
         recent.get("doctor", _DOCTOR, mill.doctor),
+        more_errors=len(errors) == _CAUSES,
     )
 
 
@@ -60,7 +62,7 @@ def overview(view: View) -> Response:
         running=view.mill.jobs(state="in_progress", limit=_SHOWN),
         done=ended(view, chosen),
         period=chosen,
-        least=len(seen.errors) == _CAUSES,
+        least=seen.more_errors,
     )
 
 

@@ -29,7 +29,7 @@ from gristmill.testing import FrozenClock, drain
 from tests.clerk import played_reading
 from tests.clerk.conftest import URLS
 from tests.clerk.playing import Play, minutes
-from tests.clerk.test_cli_mending import take_a_job
+from tests.clerk.test_cli_mending import lose_a_worker, take_a_job
 from tests.clerk.test_pipeline import SITE, counters, row
 from tests.worker.helpers import lines
 
@@ -398,6 +398,42 @@ def test_a_purged_site_has_no_run_any_more_and_keeps_its_history(mill: Mill, pla
     sites.update(mill, SITE)
     drain(mill)
     assert counters(mill, "ocr") == (3, 0, 3)
+
+
+def test_what_does_not_stop_is_purged_all_the_same_and_its_site_is_not_due_when_it_ends(mill: Mill, play: Play) -> None:
+    play.site(SITE, minutes(3))
+    sites.update(mill, SITE)
+    drain(mill, queues=["fetch"])
+    lose_a_worker(mill)
+    assert sites.purge(mill, SITE, patience=0.1) == sites.Purged(3, 2)
+    assert (row(mill)["current_stage"], sites.progress(mill, SITE)) == (None, [])
+    mill.reconcile()
+    assert [run.state for run in mill.runs(subject=SITE)] == ["cancelled"]
+    sites.catch_up(mill)
+    assert row(mill)["current_stage"] is None
+    assert [one.subdomain for one in sites.next_sites(mill, batch=5)] == [OTHER]
+
+
+def test_a_run_that_is_asked_for_while_another_is_purged_is_not_meant(
+    mill: Mill, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play.site(SITE, minutes(3))
+    sites.update(mill, SITE)
+    lose_a_worker(mill)
+    asked: list[sites.Enqueued] = []
+
+    def meanwhile(seconds: float) -> None:
+        asked.append(sites.update(mill, SITE))
+        mill.reconcile()
+
+    with monkeypatch.context() as waits:
+        waits.setattr(time, "sleep", meanwhile)
+        assert sites.purge(mill, SITE) == sites.Purged(1, 1)
+    assert (sites.find(mill, SITE).run_id, row(mill)["current_stage"]) == (asked[0].run, "fetch")
+    assert len(asked) == 1
+    with mill.transaction() as connection:
+        found = connection.execute(text("SELECT purged FROM clerk_run WHERE subdomain = :s ORDER BY run_id"), {"s": SITE})
+        assert [bool(purged) for purged in found.scalars()] == [True, False]
 
 
 # ---- critical errors

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from clerk.sites import Description
 from gristmill import Mill
 from tests.clerk.cli import Cli
 from tests.clerk.playing import Play
+from tests.clerk.test_cli_mending import take_a_job
 from tests.clerk.test_pipeline import SITE, row
 
 ALL = [
@@ -370,6 +372,16 @@ def test_a_purged_site_has_no_jobs_and_no_stage(cli: Cli, mill: Mill) -> None:
     done = cli.call("purge", SITE)
     assert (done.code, done.lines) == (0, [f"Found 0 jobs for {SITE}", "Purged 0 jobs"])
     assert cli.call("status", "-s", SITE).lines == [f"No progress tracking found for site: {SITE}"]
+
+
+def test_what_does_not_stop_is_an_error(cli: Cli, mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli.call("enqueue", SITE)
+    take_a_job(mill)
+    monkeypatch.setattr(sites, "purge", partial(sites.purge, patience=0.1))
+    done = cli.call("purge", SITE)
+    assert (done.code, done.lines) == (1, [f"Found 1 job for {SITE}", "Purged 0 jobs"])
+    assert done.err == f"Error: 1 job of {SITE} did not stop within 30 s; their workers end them\n"
+    assert row(mill)["current_stage"] is None
 
 
 def test_a_site_that_never_ran_has_nothing_to_purge(cli: Cli, mill: Mill) -> None:

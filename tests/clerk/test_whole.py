@@ -221,7 +221,6 @@ def test_pages_are_given_up_only_for_what_they_are_themselves(
     sites.update(calm, SITE, sites.Options(all_years=True))
     drain(calm)
     assert counters(calm, "ocr") == ((2, 1, 3) if passing else (3, 0, 3))
-    monkeypatch.undo()
     assert document_row(calm, "2026-02-05") == (("fetched", 0, []) if passing else ("read", 3, ["2"]))
 
 

@@ -340,32 +340,43 @@ def _progress(mill: Mill, which: str, **values: object) -> list[Progress]:
 
 
 def purge(mill: Mill, subdomain: str, patience: float = 30.0) -> Purged:
-    """Cancels what is queued of a site and stops what runs; then it has no run any more. Files and history stay."""
+    """Cancels what is queued of a site and stops what runs; then it has no run any more. Files and history stay.
+
+    A run that somebody asks for meanwhile is not meant. What does not stop within `patience` (seconds) is purged all the
+    same: it ends sometime, and nobody will say so in the site's row, so that its turn is counted from now on.
+    """
     find(mill, subdomain)
-    found = _unfinished(mill, subdomain)
+    newest = max((run.id for run in mill.runs(pipeline=PIPELINE, subject=subdomain, limit=1)), default=0)
+    found = _unfinished(mill, subdomain, newest)
     with contextlib.suppress(NotFound):  # it never ran, so the ledger does not know it
         mill.purge_subject(PIPELINE, subdomain, reason="purged")
     deadline = time.monotonic() + patience
-    while (left := _unfinished(mill, subdomain)) and time.monotonic() < deadline:
+    while (left := _unfinished(mill, subdomain, newest)) and time.monotonic() < deadline:
         time.sleep(0.1)
     with mill.transaction() as connection:
-        runs = tables.run
-        connection.execute(set_row(runs).where(runs.c.subdomain == subdomain).values(purged=True))
-        forgotten = dict.fromkeys(["run_id", "current_stage", "outcome", "started_at"])
-        errors = dict.fromkeys(["last_error_stage", "last_error_message", "last_error_at"])
-        where = tables.site.c.subdomain == subdomain
-        connection.execute(set_row(tables.site).where(where).values(**forgotten, **errors))
+        _forget(connection, subdomain, newest, {"last_updated": datetime.now(UTC)} if left else {})
     return Purged(found, found - left)
 
 
-def _unfinished(mill: Mill, subdomain: str) -> int:
-    """Its jobs that are queued or in progress, without parts."""
+def _forget(connection: Connection, subdomain: str, newest: int, ended: Mapping[str, datetime]) -> None:
+    """The runs of a site up to the newest that was meant; those rows of it that are about a later one stay."""
+    run, site = tables.run, tables.site
+    connection.execute(set_row(run).where(run.c.subdomain == subdomain, run.c.run_id <= newest).values(purged=True))
+    forgotten = dict.fromkeys(["run_id", "current_stage", "outcome", "started_at"])
+    errors = dict.fromkeys(["last_error_stage", "last_error_message", "last_error_at"])
+    meant = (site.c.subdomain == subdomain) & (site.c.run_id.is_(None) | (site.c.run_id <= newest))
+    connection.execute(set_row(site).where(meant).values(**forgotten, **errors, **ended))
+
+
+def _unfinished(mill: Mill, subdomain: str, newest: int) -> int:
+    """Its jobs that are queued or in progress, without parts, in runs up to this one."""
     with mill.transaction() as connection:
         sql = text("""
             SELECT coalesce(sum(g.total - g.completed - g.failed - g.skipped - g.cancelled), 0)
             FROM gristmill_runs r JOIN gristmill_stages g ON g.run_id = r.id
-            WHERE r.pipeline = 'site' AND r.subject = :subdomain AND r.state IN ('queued', 'in_progress')""")
-        return int(connection.execute(sql, {"subdomain": subdomain}).scalar_one())
+            WHERE r.pipeline = 'site' AND r.subject = :subdomain AND r.state IN ('queued', 'in_progress')
+                AND r.id <= :newest""")
+        return int(connection.execute(sql, {"subdomain": subdomain, "newest": newest}).scalar_one())
 
 
 def catch_up(mill: Mill) -> int:

@@ -109,7 +109,14 @@ class Cron:
             return OFF
         from cronsim import CronSim
 
-        return f"{CronSim(self.expression, datetime(2000, 1, 1)).explain()} ({self.tz})"
+        return f"{self._evenly(CronSim(self.expression, datetime(2000, 1, 1)).explain())} ({self.tz})"
+
+    def _evenly(self, said: str) -> str:
+        """`Every 10 minutes`, where that is so: `Every 10th minute of every hour` may be taken for minute 10."""
+        step = re.match(r"(?:\*|0)/(\d+) ", self.expression)
+        if step is None or 60 % int(step[1]):
+            return said
+        return re.sub(r"^Every \w+ minute(?: of every hour)?(?= |$)(?! past)", f"Every {step[1]} minutes", said)
 
 
 @lru_cache(maxsize=10_000)  # thousands of schedules have a few dozen expressions, and are read again and again

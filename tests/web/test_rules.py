@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gristmill.cron import Cron
 from gristmill.errors import Invalid
 from gristmill.model import Diagnosis, LimitState, Queue, Reason, Run, ScheduleEntry, Signature, Stage, Status, Why, Worker
 from gristmill.web import charts, cures, graph, search, verdict
@@ -227,6 +228,25 @@ def test_circuits_and_schedules_are_told_and_the_worst_comes_first() -> None:
     assert [(bad, path) for bad, _, path in found] == [(True, "/limits"), (True, "/schedules"), (False, "/queues")]
     assert found[1][1] == "Schedule nightly should have fired 60 min ago."
     assert found[0][1] == "After failures, host a.org is left alone for a while: 4 jobs wait."
+
+
+# ---- times
+
+
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        ("*/10 * * * *", "Every 10 minutes (UTC)"),
+        ("*/15 3 * * *", "Every 15 minutes from 03:00 through 03:59 (UTC)"),
+        ("*/10 * * * MON", "Every 10 minutes on Monday (UTC)"),
+        ("*/7 * * * *", "Every seventh minute of every hour (UTC)"),
+        ("*/30 */2 * * *", "Every 30th minute past every second hour (UTC)"),
+        ("* * * * *", "Every minute (UTC)"),
+        ("10 * * * *", "At minute 10 of every hour (UTC)"),
+    ],
+)
+def test_times_that_come_evenly_are_said_so(cron: str, words: str) -> None:
+    assert Cron(cron).words() == words
 
 
 # ---- cures

@@ -89,6 +89,12 @@ def test_times_below_a_chart_are_round(period: charts.Period, shown: list[str]) 
     assert drawn.count("<text") == len(shown)
 
 
+def test_no_time_below_a_chart_runs_into_its_end() -> None:
+    late = [charts.Column(NOON + timedelta(minutes=n + 8), 0, 0) for n in range(60)]  # 13:00 would stand at 87%
+    assert ">13:00<" not in str(charts.ticks(late, HOUR))
+    assert ">12:45<" in str(charts.ticks(late, HOUR))
+
+
 # ---- lists that are cut
 
 

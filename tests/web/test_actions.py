@@ -81,8 +81,10 @@ def test_a_run_of_a_new_subject_is_started_and_then_one_like_it(dashboard: Dashb
 def test_a_queue_is_purged_after_a_question(dashboard: Dashboard, page: Page) -> None:
     ids = dashboard.mill.enqueue_many(town.hold, [{"path": "/nowhere"}] * 3)
     page.goto("/queues/slow")
+    expect(page.locator("#live-mark")).to_be_visible()
     press(page, "Purge")
     expect(page.locator(".effect")).to_contain_text("3 jobs cancelled")
+    expect(page.locator("#live-mark")).to_have_count(0)  # nothing is looked at again here
     assert {dashboard.mill.job(number).state for number in ids} == {"queued"}
     page.get_by_label("Why").fill("not wanted")
     press(page, "Purge")

@@ -217,6 +217,8 @@ def test_tokens_let_people_in_as_what_they_are(
     page = opened(dashboard.address)
     page.goto("/queues")
     expect(page).to_have_url(f"{dashboard.address}/login?to=/queues")
+    expect(page.locator("nav a")).to_have_count(0)  # each would only lead back here
+    expect(page.locator("#live-mark")).to_have_count(0)
     page.get_by_label("Token").fill("gm_wrong")
     page.get_by_role("button", name="Sign in").click()
     expect(page.locator("[role=alert]")).to_contain_text("not known")

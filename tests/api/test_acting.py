@@ -162,7 +162,9 @@ def test_a_subject_is_made_set_purged_and_forgotten(client: httpx.Client, mill: 
 def test_a_schedule_is_added_paused_run_and_removed(client: httpx.Client, mill: Mill) -> None:
     asked = {"name": "daily", "cron": "0 3 * * *", "task": "greet", "args": {"name": "dan"}}
     assert post(client, "/api/schedules", asked, 201)["state"] == "on"
-    assert post(client, "/api/schedules", asked, 409)["status"] == 409
+    assert "`replace` puts this one in its place" in post(client, "/api/schedules", asked, 409)["detail"]
+    assert post(client, "/api/schedules", {**asked, "cron": "@hourly", "replace": True}, 200)["spec"]["cron"] == "@hourly"
+    assert post(client, "/api/schedules", {**asked, "name": "other", "replace": True}, 201)["name"] == "other"
     assert post(client, "/api/schedules/daily/pause")["state"] == "paused"
     assert post(client, "/api/schedules/daily/resume")["state"] == "on"
     fired = post(client, "/api/schedules/daily/run")

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from gristmill.api.access import Admin, Operator, Viewer
 from gristmill.api.asking import WHOLE, Args, Asked, Key, Lately, Name, Priority, Seconds, TaskName, Text, WantedLabel
 from gristmill.api.shapes import answer, items, items_of, shape
+from gristmill.errors import Refused
 from gristmill.model import Firing, ScheduleEntry
 from gristmill.schedule import Schedule
 
@@ -65,11 +66,15 @@ class NewSchedule(Asked):
     replace: bool = Field(False, description="instead of the one of this name")
 
 
-@router.post("", response_model=_Schedule, status_code=201)
+@router.post("", response_model=_Schedule, status_code=201, responses={200: {"model": _Schedule}})
 def add(call: Admin, asked: NewSchedule) -> Response:
-    """Adds a schedule that the code does not declare."""
+    """Adds a schedule that the code does not declare. 201: it is new; 200: with `replace`, it is instead of another."""
     made = Schedule(**asked.model_dump(exclude={"replace"}))
-    return answer(call.mill.add_schedule(made, replace=asked.replace, by=call.by), 201)
+    there = any(entry.name == asked.name for entry in call.mill.schedules())
+    try:
+        return answer(call.mill.add_schedule(made, replace=asked.replace, by=call.by), 200 if there else 201)
+    except Refused as refused:  # it names the option of the command line
+        raise Refused(str(refused).replace("--replace", "`replace`")) from None
 
 
 @router.post("/{schedule}/pause", response_model=_Schedule)

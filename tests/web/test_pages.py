@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Page, ViewportSize, expect
 
+from tests.api.server import serving
 from tests.web.conftest import NARROW, WIDE, Dashboard, dashboard_of
 from tests.web.filling import HOSTILE, mill_of
 
@@ -261,3 +262,24 @@ def test_what_a_limit_holds_back_is_said_where_it_waits(dashboard: Dashboard, pa
     for path, place in (("/", "#queue-web"), ("/queues", "#queue-web"), ("/queues/web", "h1")):
         page.goto(path)
         expect(page.locator(place)).to_contain_text("held back")
+
+
+def test_a_subject_says_how_good_its_last_run_was_and_how_many_more_failed(dashboard: Dashboard, page: Page) -> None:
+    run = dashboard.mill.run(1)
+    failures = sum(stage.failed for stage in run.stages)
+    assert (run.subject, run.state, failures > 5) == ("Millbrook", "completed_with_errors", True)
+    page.goto(f"/subjects/{dashboard.mill.subject('minutes', 'Millbrook').id}")
+    expect(page.locator(".facts > div", has_text="Last good run")).to_contain_text("with errors")
+    page.get_by_role("link", name=f"and {failures - 5} more").click()
+    expect(page.locator("tbody tr")).to_have_count(failures)
+
+
+def test_what_this_server_cannot_start_is_not_offered(ledger: str, opened: Callable[..., Page]) -> None:
+    with mill_of(ledger) as mill:
+        mill.declare_schedules()
+    with serving(ledger, app=None) as served:  # without the application that declares them
+        page = opened(served.address)
+        page.goto("/schedules")
+        expect(page.get_by_role("button", name="Pause").first).to_be_visible()
+        expect(page.get_by_role("button", name="Run now")).to_have_count(0)
+        page.close()

@@ -15,7 +15,9 @@ _HISTORY = 50
 
 @pages.live("/schedules")
 def schedules(view: View) -> Response:
-    return view.page("schedules.html", title="Schedules", schedules=view.mill.schedules())
+    found = view.mill.schedules()
+    runnable = {entry.name for entry in found if _runnable(view, entry.spec)}
+    return view.page("schedules.html", title="Schedules", schedules=found, runnable=runnable)
 
 
 @pages.get("/schedules/{name:path}/history")

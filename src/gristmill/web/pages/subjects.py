@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
 from gristmill.errors import Invalid, NotFound
-from gristmill.model import Subject, Why
+from gristmill.model import Run, Subject, Why
 from gristmill.watched import Role
 from gristmill.web import search
 from gristmill.web.asking import Effect, Question, chosen, confirmed
@@ -20,6 +22,7 @@ from gristmill.wording import plural
 
 pages = Pages()
 _RUNS = 10  # that the page of a subject shows
+_FAILED = 5  # items of its last run that it names
 
 
 @pages.live("/subjects")
@@ -49,11 +52,23 @@ def subject(view: View, number: int) -> Response:
         runs=runs,
         shown=_RUNS,
         why=_why(view, found),
-        failed=view.mill.jobs(run=runs[0].id, state="failed", parts=False, limit=5) if runs else [],
+        good=_good(view, found, runs),
+        failed=view.mill.jobs(run=runs[0].id, state="failed", parts=False, limit=_FAILED) if runs else [],
+        failures=sum(stage.failed for stage in runs[0].stages) if runs else 0,
         recoveries=view.mill.recoveries(**which)[:5],
         startable=found.pipeline in view.mill.registry.pipelines,
         args=(runs[0].args if runs else None) or {},
     )
+
+
+def _good(view: View, subject: Subject, runs: Sequence[Run]) -> Run | None:
+    """Its last good run, which may have completed with errors. None: it had none, or that was removed."""
+    if subject.last_good_run is None:
+        return None
+    known = (run for run in runs if run.id == subject.last_good_run)
+    with contextlib.suppress(NotFound):
+        return next(known, None) or view.mill.run(subject.last_good_run)
+    return None
 
 
 @pages.get("/subjects/{number:id}/peek")

@@ -15,12 +15,13 @@ from reportlab.lib.pagesizes import letter
 from reportlab.pdfgen.canvas import Canvas
 from sqlalchemy import text
 
-from clerk import health, sites
+from clerk import health, reconciling, sites
 from clerk.app import open_mill, work
 from clerk.config import Config, load
 from clerk.errors import Crashed, Transient, Unreadable
 from clerk.pipeline import configure
-from clerk.reading.documents import Part, read_part
+from clerk.reading import backends
+from clerk.reading.documents import Part, Read, read_document, read_part
 from clerk.sites import Description
 from clerk.storage import Document, SiteFiles
 from gristmill import Mill, Unavailable
@@ -192,6 +193,20 @@ def test_a_pdf_that_cannot_be_removed_does_not_fail_its_document(
     assert (sites.find(calm, SITE).outcome, counters(calm, "ocr")) == ("completed", (3, 0, 3))
     assert len(list((clerk_config.storage / SITE).rglob("*.pdf"))) == 3
     assert sum("Permission denied" in record.getMessage() for record in caplog.records) == 3
+
+
+def test_a_document_that_is_found_read_is_noted_with_its_pages(calm: Mill, clerk_config: Config) -> None:
+    """Who read it was killed before it could do that."""
+    sites.update(calm, SITE, sites.Options(all_years=True))
+    drain(calm, queues=["fetch"])
+    files, document = SiteFiles(clerk_config.storage, SITE), Document("minutes", "CityCouncil", "2026-02-05")
+    sha256 = papers.sha256(files.pdf(document))
+    assert isinstance(read_document(files, document, sha256, clerk_config, backends.find("tesseract")), Read)
+    found = reconciling.reconcile(calm)
+    assert [repair.what for repair in found or []] == ["adopt"]
+    drain(calm)
+    assert (sites.find(calm, SITE).outcome, counters(calm, "ocr")) == ("completed", (3, 0, 3))
+    assert document_row(calm, "2026-02-05") == ("read", 3, [])
 
 
 # ---- parts that fail

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from sqlalchemy import update
+from sqlalchemy import Connection, select, update
 
 from clerk.config import load
 from clerk.db import tables
@@ -14,7 +14,7 @@ from clerk.parts import OcrBackend
 from clerk.pipeline import wiring
 from clerk.pipeline.outcomes import note_change
 from clerk.pipeline.working import Work, working
-from clerk.reading.documents import Long, Part, Read, finish_document, give_up, read_document, read_part
+from clerk.reading.documents import Long, Part, Read, earlier, finish_document, give_up, read_document, read_part
 from clerk.storage import Document, SiteFiles
 from gristmill import Context
 
@@ -33,7 +33,8 @@ def read(ctx: Context, sha256: str, backend: str, content_type: str) -> dict[str
         if isinstance(came, Long):
             _read_parts(work, document, sha256, backend, came)
             came = finish_document(work.files, document, sha256, came.parts, by)
-        _note(work, document, came)
+        with ctx.transaction() as connection:
+            note(connection, work.subdomain, document, came, sha256)
         if not work.config.keep_pdfs:
             _remove(work, document)
         return {"pages": came.pages, "without_text": len(came.errors)}
@@ -80,9 +81,21 @@ def has_been_read(ctx: Context, sha256: str) -> bool:
     return files.finished(Document.of_key(str(ctx.key))) == sha256
 
 
-def _note(work: Work, document: Document, read: Read) -> None:
+def note_adopted(work: Work) -> None:
+    """Who was killed between the text of a document and its row: reconcile found the text, and took it as read."""
     table = tables.document
-    this = (table.c.subdomain == work.subdomain) & (table.c.key == document.key)
-    errors = json.dumps({str(number): error for number, error in read.errors.items()})
+    mine = (table.c.subdomain == work.subdomain) & (table.c.run_id == work.run)
+    unnoted = select(table.c.key, table.c.sha256).where(mine, table.c.state == "read", table.c.pages == 0)
     with work.ctx.transaction() as connection:
-        connection.execute(update(table).where(this).values(pages=read.pages, page_errors=errors))
+        for row in connection.execute(unnoted).all():
+            document = Document.of_key(row.key)
+            if came := earlier(work.files, document, row.sha256):
+                note(connection, work.subdomain, document, came, row.sha256)
+
+
+def note(connection: Connection, subdomain: str, document: Document, came: Read, sha256: str, **more: object) -> None:
+    """What came of a document, in its row, if that is about the content that was read."""
+    table = tables.document
+    this = (table.c.subdomain == subdomain) & (table.c.key == document.key) & (table.c.sha256 == sha256)
+    errors = json.dumps({str(number): error for number, error in came.errors.items()})
+    connection.execute(update(table).where(this).values(pages=came.pages, page_errors=errors, **more))

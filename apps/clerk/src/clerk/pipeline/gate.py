@@ -9,6 +9,7 @@ from pathlib import Path
 from clerk.deploying import is_gone
 from clerk.names import KINDS
 from clerk.pipeline import wiring
+from clerk.pipeline.documents import note_adopted
 from clerk.pipeline.outcomes import note_error, refuse_if_given_up
 from clerk.pipeline.working import Work, working
 from clerk.storage import SiteFiles
@@ -78,6 +79,7 @@ def decide(ctx: Context) -> None:
         refuse_if_given_up(ctx)
         read = ctx.counts("ocr")
         if read.completed:
+            note_adopted(work)
             return
         if has_text(work.files):
             if is_behind(work.files) or _is_owed(work):

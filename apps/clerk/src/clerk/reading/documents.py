@@ -70,9 +70,9 @@ def read_document(
 ) -> Read | Long:
     """Reads and finishes it, or says in which parts that is to be done. Pages that an earlier attempt has read are kept."""
     label = _HTML if html else backend.label
-    earlier = _earlier(files, document, sha256, label)
-    if earlier and (not earlier.errors or files.source(document) is None):  # read, and not kept
-        return earlier
+    before = earlier(files, document, sha256, label)
+    if before and (not before.errors or files.source(document) is None):  # read, and not kept
+        return before
     path = _verified(files.source(document) or files.pdf(document), sha256)
     parts = _Parts(files, document, sha256, label)
     with opened(path, config, backend, html=html) as reader:
@@ -105,9 +105,9 @@ def give_up(files: SiteFiles, document: Document, sha256: str, part: Part, backe
 def finish_document(files: SiteFiles, document: Document, sha256: str, planned: Iterable[Part], backend: OcrBackend) -> Read:
     """Makes the text of a long document of its parts."""
     parts = _Parts(files, document, sha256, backend.label)
-    earlier = _earlier(files, document, sha256, backend.label)
-    if earlier and not parts.folder.is_dir():
-        return earlier
+    before = earlier(files, document, sha256, backend.label)
+    if before and not parts.folder.is_dir():
+        return before
     return _finish(files, document, sha256, parts, planned)
 
 
@@ -187,15 +187,15 @@ def _sweep(text: Path) -> None:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def _earlier(files: SiteFiles, document: Document, sha256: str, label: str) -> Read | None:
-    """What came of it the last time, if that was this content and this backend: a job may run twice."""
+def earlier(files: SiteFiles, document: Document, sha256: str, label: str | None = None) -> Read | None:
+    """What came of it the last time, if that was this content and this backend (None: any): a job may run twice."""
     if not is_finished(files, document, sha256):
         return None
     try:
         record: dict[str, Any] = json.loads((files.text(document) / _RECORD).read_bytes())
     except (FileNotFoundError, ValueError):
         return None
-    if record["backend"] != label:
+    if label is not None and record["backend"] != label:
         return None
     return Read(record["pages"], {int(page): why for page, why in record["errors"].items()}, record["sources"])
 

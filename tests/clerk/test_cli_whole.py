@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from clerk import sites
 from clerk.app import open_mill
@@ -313,8 +314,13 @@ def test_stages_are_run_one_at_a_time_and_go_on_only_if_asked(
     assert not list(folder.rglob("*.txt"))
     assert row(mill)["status"] == "needs_ocr"
     [one, *_] = sorted((folder / "pdfs").rglob("*.pdf"))
+    with mill.transaction() as connection:
+        connection.execute(text("UPDATE clerk_document SET state = 'failed', error = 'torn' WHERE date = '2026-01-05'"))
     done = cli.run("run-stage", "ocr", "-s", SITE, "--pdf-path", one)
     assert (done.code, done.lines) == (0, ["minutes/CityCouncil/2026-01-05: 1 page"]), done.err
+    with mill.transaction() as connection:
+        sql = "SELECT state, pages, error, backend, read_at IS NULL FROM clerk_document WHERE date = '2026-01-05'"
+        assert tuple(connection.execute(text(sql)).one()) == ("read", 1, None, "tesseract", 0)
     assert len(list(folder.glob("processed/*/*.txt"))) == 1
     done = cli.run("run-stage", "ocr", "-s", SITE)
     assert (done.code, done.lines) == (0, [f"{SITE}: ocr done (2 of 2)"]), done.err

@@ -42,7 +42,7 @@ def run_stage(place: Place, stage: str, subdomain: str, proceed: bool, pdf_path:
             check_reader(place, site)
         if pdf_path is not None:
             backend = wiring.reader(wiring.backend_label(place.config, site.extra))
-            place.say(local.read_one(place.config, subdomain, pdf_path, backend))
+            place.say(local.read_one(mill, place.config, subdomain, pdf_path, backend))
             if not proceed:
                 return OK
         place.say(local.run_stage(mill, place.config, stage, subdomain, proceed).text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from clerk.storage import Document, SiteFiles, sha256_of
 
 if TYPE_CHECKING:
     from clerk.config import Config
+    from clerk.reading.documents import Read
     from clerk.sites import Enqueued
     from gristmill import Mill
     from gristmill.model import Run, Stage
@@ -128,22 +130,25 @@ def _said(stage: Stage) -> str:
     return f"done ({stage.completed} of {stage.total}{failed})"
 
 
-def read_one(config: Config, subdomain: str, path: Path, backend: Any) -> str:
+def read_one(mill: Mill, config: Config, subdomain: str, path: Path, backend: Any) -> str:
     """Reads one document that is in the storage already; says what became of it. The next run finds its text."""
     files = SiteFiles(config.storage, subdomain)
     document = document_at(files, path)
     with _telling(config), logs.about(subdomain=subdomain, stage="ocr"):
         logs.milestone("ocr", "started", document=document.key)
         try:
-            said = _read(config, files, document, path, backend)
+            sha256, came = _read(config, files, document, path, backend)
         except ClerkError as error:
             logs.milestone("ocr", "failed", error=str(error), kind=sentry.UNREADABLE)
             raise
         logs.milestone("ocr", "completed", document=document.key)
-    return said
+    _note(mill, subdomain, document, sha256, came, backend)
+    without = f", {len(came.errors)} without text" if came.errors else ""
+    return f"{document.key}: {came.pages} page{'' if came.pages == 1 else 's'}{without}"
 
 
-def _read(config: Config, files: SiteFiles, document: Document, path: Path, backend: Any) -> str:
+def _read(config: Config, files: SiteFiles, document: Document, path: Path, backend: Any) -> tuple[str, Read]:
+    """And what it was read from."""
     from clerk.reading.documents import Long, finish_document, read_document, read_part
 
     sha256 = sha256_of(path)
@@ -152,8 +157,16 @@ def _read(config: Config, files: SiteFiles, document: Document, path: Path, back
         for part in came.parts:
             read_part(files, document, sha256, part, config, backend)
         came = finish_document(files, document, sha256, came.parts, backend)
-    without = f", {len(came.errors)} without text" if came.errors else ""
-    return f"{document.key}: {came.pages} page{'' if came.pages == 1 else 's'}{without}"
+    return sha256, came
+
+
+def _note(mill: Mill, subdomain: str, document: Document, sha256: str, came: Read, backend: Any) -> None:
+    """In its row, if that is about this very file: one that failed before has been read now."""
+    from clerk.pipeline.documents import note
+
+    done = {"state": "read", "error": None, "backend": backend.label, "read_at": datetime.now(UTC)}
+    with mill.transaction() as connection:
+        note(connection, subdomain, document, came, sha256, **done)
 
 
 def document_at(files: SiteFiles, path: Path) -> Document:

@@ -230,6 +230,18 @@ def test_a_run_here_says_how_it_and_the_one_before_it_ended_and_how_to_see_why(
     ]
 
 
+def test_a_run_that_was_to_follow_is_left_to_workers_and_said_so(cli: Cli, mill: Mill) -> None:
+    sites.update(mill, SITE)
+    follows = sites.update(mill, SITE, sites.Options(retry_failed=True)).follow_up
+    assert follows is not None
+    done = cli.run("run-local", SITE)
+    left = f"Run {follows} of {SITE} was asked for before and is left to workers; `clerk run-local {SITE}` does it here"
+    assert (done.code, done.lines[-2:]) == (0, [f"{SITE}: completed (3 of 3 documents read)", left]), done.err
+    done = cli.run("run-local", SITE)
+    assert (done.code, mill.run(follows).state) == (0, "completed"), done.err
+    assert [line for line in done.lines if "left to workers" in line] == []
+
+
 def test_burst_workers_do_the_same(cli: Cli, mill: Mill, clerk_config: Config) -> None:
     sites.update(mill, SITE)
     done = cli.run("worker", "all", "-n", "2", "--burst")

@@ -36,13 +36,21 @@ class Ended:
 
 
 def run_to_end(mill: Mill, config: Config, asked: Enqueued) -> list[Ended]:
-    """Works on a run until it ends, and on the one that follows it. If the last one fails, that is an error."""
+    """Works on a run until it ends, and on the one that follows it. If the last one fails, that is an error. One that was
+    asked for before is left to workers."""
     runs = [run for run in (asked.run, asked.follow_up) if run is not None]
     with _telling(config):
         for run in runs:
             _work(mill, run)
     earlier = [Ended(run, f"{asked.subdomain}: {_outcome(mill, run)}") for run in map(mill.run, runs[:-1]) if run.terminal]
-    return [*earlier, _judged(mill, asked.subdomain, runs[-1])]
+    return [*earlier, _judged(mill, asked.subdomain, runs[-1]), *_left(mill, asked.subdomain, runs)]
+
+
+def _left(mill: Mill, subdomain: str, done: Sequence[int]) -> Iterator[Ended]:
+    for run in mill.runs(pipeline=PIPELINE, subject=subdomain, limit=2):
+        if not run.terminal and run.id not in done:
+            here = f"`clerk run-local {subdomain}` does it here"
+            yield Ended(run, f"Run {run.id} of {subdomain} was asked for before and is left to workers; {here}")
 
 
 @contextmanager

@@ -91,6 +91,30 @@ def test_who_watches_for_new_sites_is_told_and_all_agendas_are_fetched_if_wanted
     assert (run.priority, run.args["all_years"], run.args["all_agendas"]) == ("high", True, True)
 
 
+def test_a_site_and_its_first_run_are_both_there_or_neither(cli: Cli, mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr(sites, "_ask", lambda *_: 1 / 0)
+        assert cli.call("new", "elm.ca", *ALL).code == 1
+    assert [site.subdomain for site in sites.known(mill)] == [SITE]
+    assert cli.call("new", "elm.ca", *ALL).code == 0
+
+
+@pytest.mark.parametrize("options", [[], ["--no-enqueue"]])
+def test_a_plugin_that_fails_takes_no_new_site_back(cli: Cli, mill: Mill, play: Play, options: list[str]) -> None:
+    fail_at_new_sites(play.folder / "plugins")
+    done = cli.call("new", "elm.ca", *ALL, *options)
+    assert (done.code, done.err.count("\n"), len(mill.runs(subject="elm.ca"))) == (1, 1, int(not options))
+    said = "Error: elm.ca was created, and what was asked for is done, but post_create of the plugin "
+    assert (done.err.startswith(said), "no mail server" in done.err) == (True, True)
+
+
+def fail_at_new_sites(plugins: Path) -> None:
+    plugins.mkdir(exist_ok=True)
+    (plugins / "hook.py").write_text(
+        "from clerk.plugins import hookimpl\n@hookimpl\ndef post_create(subdomain):\n    raise OSError('no mail server')\n"
+    )
+
+
 def test_a_site_may_be_created_without_a_run(cli: Cli, mill: Mill, play: Play) -> None:
     watch_for_new_sites(play)
     assert cli.call("new", "elm.ca", *ALL, "--no-enqueue").code == 0

@@ -23,6 +23,7 @@ from clerk.config import Config
 from clerk.sites import Description
 from gristmill import Mill
 from tests.clerk.cli import Cli
+from tests.clerk.test_cli_sites import fail_at_new_sites
 from tests.clerk.test_pipeline import SITE, counters, row
 from tests.clerk.test_whole import pdf
 from tests.worker.helpers import eventually
@@ -210,6 +211,14 @@ def test_a_newcomer_has_a_searchable_site_without_workers(
     full = cli.run("build-full-db", **environ)
     assert full.code == 0, full.err
     assert len(found(clerk_config.storage / "meetings.db", "zeppelin")) == 1
+
+
+def test_a_new_site_is_run_here_also_if_a_plugin_that_is_told_of_it_fails(cli: Cli, mill: Mill, source: Path) -> None:
+    fail_at_new_sites(cli.folder / "plugins")
+    how = ["--name", "Elm", "--scraper", "folder", "--start-year", "2026", "--extra", json.dumps({"path": str(source)})]
+    done = cli.run("new", "elm.ca", *how, "--local")
+    assert (done.code, done.lines[-1:]) == (1, ["elm.ca: completed (3 of 3 documents read)"]), done.err
+    assert "no mail server" in done.err
 
 
 def test_a_run_here_says_how_it_and_the_one_before_it_ended_and_how_to_see_why(

@@ -161,15 +161,25 @@ class Purged:
 
 def create(mill: Mill, new: Description) -> Site:
     """A new site, which was never run. Refused if it is there already."""
-    values = {**_values(new), "created_at": datetime.now(UTC)}
     with mill.transaction() as connection:
-        if _row(connection, names.subdomain(new.subdomain)) is not None:
-            raise ClerkError(
-                f"Site '{new.subdomain}' already exists; `clerk update -s {new.subdomain}` runs it,"
-                f" `clerk change {new.subdomain}` says something else of it"
-            )
-        connection.execute(insert(tables.site).values(values))
-        return _found(connection, new.subdomain)
+        return _create(connection, new)
+
+
+def create_and_run(mill: Mill, new: Description, options: Options) -> Enqueued:
+    """And its first run, before all others: both are there, or neither."""
+    with mill.transaction() as connection:
+        _create(connection, new)
+        return _ask(mill, connection, new.subdomain, options, "high")
+
+
+def _create(connection: Connection, new: Description) -> Site:
+    if _row(connection, names.subdomain(new.subdomain)) is not None:
+        raise ClerkError(
+            f"Site '{new.subdomain}' already exists; `clerk update -s {new.subdomain}` runs it,"
+            f" `clerk change {new.subdomain}` says something else of it"
+        )
+    connection.execute(insert(tables.site).values({**_values(new), "created_at": datetime.now(UTC)}))
+    return _found(connection, new.subdomain)
 
 
 def find(mill: Mill, subdomain: str) -> Site:

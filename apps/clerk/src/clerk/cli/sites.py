@@ -22,7 +22,7 @@ from clerk.cli.app import (
     site_option,
 )
 from clerk.cli.exits import FAILED, OK
-from clerk.errors import Usage
+from clerk.errors import ClerkError, Usage
 
 if TYPE_CHECKING:
     from clerk.sites import Description, Enqueued, Options
@@ -100,17 +100,29 @@ def new(place: Place, /, all_agendas: bool, local: bool, no_enqueue: bool, **giv
     if local:
         check_reader(place, described)
     with place.open() as mill:
-        sites.create(mill, described)
         if no_enqueue:
+            sites.create(mill, described)
             place.say(f"Created {described.subdomain}")
-            place.plugins.post_create(described.subdomain)
+            _tell_plugins(place, described.subdomain)
             return OK
+        asked = sites.create_and_run(mill, described, sites.Options(all_years=True, all_agendas=all_agendas))
         place.say(f"Enqueueing new site {described.subdomain} with high priority")
-        asked = sites.update(mill, described.subdomain, sites.Options(all_years=True, all_agendas=all_agendas))
-        place.plugins.post_create(described.subdomain)
+        try:
+            _tell_plugins(place, described.subdomain)
+        finally:
+            if local:
+                _run_here(place, mill, asked)
         if not local and is_terminal() and not mill.workers():
             place.say("No worker is running: `clerk worker all` starts one")
-        return _run_here(place, mill, asked) if local else OK
+        return OK
+
+
+def _tell_plugins(place: Place, subdomain: str) -> None:
+    """One that fails takes nothing back, and who types the command again would be refused."""
+    try:
+        place.plugins.post_create(subdomain)
+    except ClerkError as error:
+        raise ClerkError(f"{subdomain} was created, and what was asked for is done, but {error}") from error
 
 
 _NEEDED = ("subdomain", "name", "scraper")

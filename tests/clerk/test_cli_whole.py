@@ -291,6 +291,33 @@ def test_a_run_that_fails_here_is_an_error(cli: Cli, mill: Mill, tmp_path: Path)
     assert cli.run("check-failed", "-s", "bad.ca").lines[0] == "Failed jobs in ocr: 1"
 
 
+WATCHED = """
+import os, sys
+
+def watch(event, about):
+    if event == "socket.connect" and isinstance(about[1], tuple):
+        with open(os.environ["CONNECTED"], "a") as file:
+            file.write(f"{sys.argv} {about[1]}\\n")
+
+sys.addaudithook(watch)
+"""
+
+
+def test_without_a_redis_nobody_is_called(cli: Cli, mill: Mill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor, with SQLite and documents in a folder, anybody else; not by workers and their children either."""
+    (tmp_path / "watched").mkdir()
+    (tmp_path / "watched" / "sitecustomize.py").write_text(WATCHED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "watched"))
+    monkeypatch.setenv("CONNECTED", str(tmp_path / "connected"))
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    for words in (["update", "-s", SITE], ["worker", "all", "--burst"], ["status"], ["health"], ["reconcile"]):
+        done = cli.run(*words)
+        assert done.code == 0, (words, done.out, done.err)
+    assert (sites.find(mill, SITE).outcome, (tmp_path / "connected").exists()) == ("completed", False)
+    cli.run("update", "-s", SITE, REDIS_URL="redis://127.0.0.1:9/0")
+    assert "('127.0.0.1', 9)" in (tmp_path / "connected").read_text()  # who calls one is seen
+
+
 def test_with_a_redis_that_is_away_a_worker_does_all_the_same_and_says_so_once(cli: Cli, mill: Mill) -> None:
     sites.update(mill, SITE)
     done = cli.run("worker", "all", "--burst", REDIS_URL="redis://127.0.0.1:9/0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -283,12 +284,16 @@ def extracting(mill: Mill, play: Play) -> None:
     drain(mill, queues=["fetch", "ocr", "compilation"], slots=2)
 
 
+SIGNALS = pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+
+
+@SIGNALS
 @pytest.mark.alike
-def test_a_worker_that_is_told_to_end_finishes_what_it_has(mill: Mill, play: Play, tmp_path: Path) -> None:
+def test_a_worker_that_is_told_to_end_finishes_what_it_has(mill: Mill, play: Play, tmp_path: Path, told: int) -> None:
     extracting(mill, play)
     with worker(tmp_path / "log", command=("clerk", "worker", "extraction")) as process:
         [first] = eventually(play.extracting, "it is at its first page", within=A_BUSY_MACHINE)
-        process.terminate()
+        process.send_signal(told)
         play.go_on(first)
         [_, second] = eventually(lambda: len(found := play.extracting()) == 2 and found, "it goes on")
         play.go_on(second)
@@ -299,13 +304,14 @@ def test_a_worker_that_is_told_to_end_finishes_what_it_has(mill: Mill, play: Pla
 SHORT_OF_PATIENCE = "from clerk.cli import main, working; working.GRACE = 0.5; main(['worker', 'extraction'])"
 
 
+@SIGNALS
 @pytest.mark.alike
-def test_what_a_worker_that_is_told_to_end_cannot_finish_goes_back_unspent(mill: Mill, play: Play, tmp_path: Path) -> None:
+def test_what_a_worker_that_is_told_to_end_cannot_finish_goes_back_unspent(mill: Mill, play: Play, told: int) -> None:
     assert working.GRACE == 30  # as it is for operators
     extracting(mill, play)
     with subprocess.Popen([sys.executable, "-c", SHORT_OF_PATIENCE], cwd=ROOT, stderr=subprocess.DEVNULL) as process:
         eventually(play.extracting, "it is at its first page", within=A_BUSY_MACHINE)
-        process.terminate()
+        process.send_signal(told)
         assert process.wait(A_BUSY_MACHINE) == 0
     [back] = mill.jobs(stage="extraction")
     assert (back.state, counters(mill, "extraction", OTHER)) == ("queued", (0, 0, 1))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from gristmill import Context, Pipeline, task
+from tests.apps.barriers import mark, wait_for
 
 reading = Pipeline("reading")
 
@@ -42,3 +45,18 @@ async def in_good_time(ctx: Context) -> str:
 
 @task(when=lambda ctx: 1 / 0)
 def never_sure(ctx: Context) -> None: ...
+
+
+@task(within=5)
+def held_in_time(ctx: Context, folder: Path) -> int:
+    mark(folder / "started", str(ctx.attempt))
+    wait_for(folder / "go")
+    return ctx.attempt
+
+
+@task(within=5)
+async def held_in_time_async(ctx: Context, folder: Path) -> int:
+    mark(folder / "started", str(ctx.attempt))
+    while not (folder / "go").exists():
+        await asyncio.sleep(0.01)
+    return ctx.attempt

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gristmill import Context, Mill, task
+from gristmill import Context, Mill, Task, task
 from gristmill.errors import Invalid
 from tests.apps import conditions
-from tests.worker.helpers import drain
+from tests.worker.helpers import drain, eventually, lines, worker_process
 from tests.worker.program import open_mill
 
 pytestmark = pytest.mark.alike
@@ -40,6 +43,22 @@ def test_a_job_that_was_not_started_in_time_is_skipped(mill: Mill) -> None:
     drain(mill, slots=1)
     assert (mill.job(late.id).state, mill.job(late.id).error) == ("skipped", "not started within 0.5 s")
     assert mill.job(good.id).result == "in time"
+
+
+@pytest.mark.parametrize("task", [conditions.held_in_time, conditions.held_in_time_async], ids=["plain", "async"])
+def test_one_that_began_in_time_is_not_late_after_its_worker_was_told_to_end(
+    mill: Mill, database_url: str, tmp_path: Path, task: Task[Any, Any]
+) -> None:
+    job = mill.enqueue(task, args={"folder": str(tmp_path)})
+    with worker_process(database_url, "conditions", log=tmp_path / "log", slots=1, grace=0) as worker:
+        eventually(lambda: lines(tmp_path / "started"), "it has begun")
+        worker.send(signal.SIGTERM)
+        assert worker.process.wait(60) == 0
+    assert (mill.job(job.id).state, mill.job(job.id).returns) == ("queued", 1)
+    time.sleep(5.1)  # longer than it had to begin in
+    (tmp_path / "go").touch()
+    drain(mill, slots=1)
+    assert (mill.job(job.id).state, mill.job(job.id).result) == ("completed", 2)
 
 
 def test_a_condition_that_raises_is_an_error_of_the_job(mill: Mill) -> None:

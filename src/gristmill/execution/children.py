@@ -293,16 +293,18 @@ def fate(
     held: Held,
     doomed: Doom | None,
     current: tuple[int, float] | None,
-    suspects: Collection[int],
+    begun: Collection[int],
     how: str,
     log: str | None,
 ) -> Outcome:
-    """What the death of its process means for one job. `suspects`: those that an event loop was at."""
+    """What the death of its process means for one job. `begun`: those that it was at."""
     job, _, given = held
+    suspects = begun or child.held  # if it has begun none: who knows which of them it did not even take
     now = time.monotonic()
     began = current[1] if current and 0 < current[1] <= now else given  # not of one that was just being told of
-    released = end_of(job, Verdict.RELEASED)
-    blamed = released._replace(ran=int((now - began) * 1e6), log=log, alone=child.is_async)
+    ran = int((now - began) * 1e6)
+    released = end_of(job, Verdict.RELEASED, ran=max(1, ran) if job.id in begun else 0)
+    blamed = released._replace(ran=ran, log=log, alone=child.is_async)
     if doomed is not None:
         culprit, verdict, reason = doomed
         if job.id == culprit:

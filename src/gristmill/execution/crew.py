@@ -534,9 +534,9 @@ class Crew:
             self.begun.update(at_work)
         if not (child.ready or doomed or self.broken or self.tasks is not None):
             self.broken = f"{how}\n{log or ''}"
-        suspects = set(at_work or child.held)  # if it has begun none: who knows which of them it did not even take
+        begun = set(at_work)
         for held in child.held.values():
-            self._end(held[1], fate(child, held, doomed, current, suspects, how, log))
+            self._end(held[1], fate(child, held, doomed, current, begun, how, log))
         child.held = {}
         child.ahead.clear()
         child.close()

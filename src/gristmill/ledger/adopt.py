@@ -34,9 +34,11 @@ _STAGES = Sql(
     " ORDER BY s.id"
 )
 _NO_PARTS = "coalesce(parts_left, 0) = 0"  # what waits for parts is under way, also when it was queued by a retry
+_NOT_RETRIED = "(started_at IS NULL OR started_at >= created_at)"  # what somebody has queued again is to be done again
 _CANDIDATES = (
     "SELECT id, attempt, key, args FROM gm_job WHERE stage_id = :stage AND key {} :after"
     f" AND state = {State.QUEUED:d} AND (ready IS NOT NULL OR run_at IS NOT NULL) AND {_NO_PARTS} AND attempt >= :tried"
+    f" AND {_NOT_RETRIED}"
     " AND coalesce(started_at, created_at) <= {{now}} - :quiet ORDER BY key LIMIT :most"
 )
 _FIRST, _MORE = Sql(_CANDIDATES.format(">=")), Sql(_CANDIDATES.format(">"))
@@ -44,7 +46,7 @@ _TAKE = Sql(
     f"UPDATE gm_job SET state = {State.IN_PROGRESS:d}, ready = NULL, run_at = NULL, attempt = attempt + 1,"
     f" worker_id = {NOBODY}, started_at = {{now}} FROM {{rows f: job bigint, number int}}"
     f" WHERE gm_job.id = f.job AND gm_job.attempt = f.number AND gm_job.state = {State.QUEUED:d}"
-    f" AND (ready IS NOT NULL OR run_at IS NOT NULL) AND {_NO_PARTS} RETURNING gm_job.id"
+    f" AND (ready IS NOT NULL OR run_at IS NOT NULL) AND {_NO_PARTS} AND {_NOT_RETRIED} RETURNING gm_job.id"
 )
 _MARK = Sql(
     "INSERT INTO gm_attempt (job_id, attempt, outcome, error, started_at, ended_at)"

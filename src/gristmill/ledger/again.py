@@ -281,6 +281,8 @@ class _Again:
 
     def _go(self, stage: dict[str, Any]) -> None:
         if not stage["each"] and stage["opened_at"] is not None:
+            if stage["id"] in self.todo:
+                chores.forget(self.tx, self.flow.run, stage, [""])
             (self._set_aside if stage["state"] == StageState.WAITING else self.flow.run_again)(stage)
         if stage["state"] != StageState.WAITING:
             for follower in self.flow.followers(stage):

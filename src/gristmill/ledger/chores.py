@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gristmill.ledger import parents
+from gristmill.ledger.done import forget_jobs
 from gristmill.ledger.moment import Ended, moment
 from gristmill.ledger.sql import Sql, alike, numbers
 from gristmill.ledger.tx import Tx
@@ -18,6 +19,7 @@ from gristmill.states import ACTIVE_RUN, SUCCESS, TERMINAL, State, sources
 
 BATCH = 2000  # items of one transaction
 NOT_EMITTED = "not_emitted"  # the class of an item that its producer, run again, did not give again
+NOT_CHOSEN = "not_chosen"  # of one that a part run leaves as it was: failed
 _GLOB = "*?"
 _ANY = tuple(sorted(map(int, TERMINAL)))
 
@@ -127,9 +129,10 @@ _BAD = f"j.state IN ({State.FAILED:d}, {State.CANCELLED:d})"
 _AS_IT_IS = Sql(
     _SAME
     % (
-        "state, result, error, finished_at",
+        "state, result, error, error_class, finished_at",
         f"CASE WHEN {_BAD} THEN {State.SKIPPED:d} ELSE j.state END, j.result,"
-        f" CASE WHEN {_BAD} THEN 'not chosen; before: ' || coalesce(j.error, '') ELSE j.error END, {{now}}",
+        f" CASE WHEN {_BAD} THEN 'not chosen; before: ' || coalesce(j.error, '') ELSE j.error END,"
+        f" CASE WHEN {_BAD} THEN '{NOT_CHOSEN}' END, {{now}}",
     )
 )
 PENDING = Sql(
@@ -151,12 +154,17 @@ def requeue(
     window, following = _window(tx, stage["id"], first, most)
     rows = select(tx, run, stage, chosen, window, lock=True)
     if rows:
-        tx.run(_FORGET, subject=run["subject_id"], name=stage["name"], f=[(row.key,) for row in rows])
+        forget(tx, run, stage, [row.key for row in rows])
         rerun(tx, run, [row.id for row in rows])
         for queue in {row.queue_id for row in rows}:
             tx.ring(queue)
     beyond = following is not None and not following.startswith(chosen.first)
     return Batch(Counter(row.state for row in rows), {State.QUEUED: len(rows)}, None if beyond else following)
+
+
+def forget(tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], keys: Sequence[str]) -> None:
+    """Items that somebody has chosen run, whether or not they have changed."""
+    tx.run(_FORGET, subject=run["subject_id"], name=stage["name"], f=[(key,) for key in keys])
 
 
 def select(
@@ -213,6 +221,7 @@ def prune(tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], first: str, 
     rows = tx.all(_STALE, **window)
     if rows:
         tx.run(_SKIP, ids=[row.id for row in rows], epoch=run["epoch"])
+        forget_jobs(tx, [row.id for row in rows])
         moment(tx, [Ended(row.id, row.task_id) for row in rows])
     return Batch(Counter(row.state for row in rows), {State.SKIPPED: len(rows)}, following)
 

@@ -19,6 +19,10 @@ _REMEMBER = Sql(
     " ON CONFLICT (subject_id, stage, key) DO UPDATE SET fingerprint = excluded.fingerprint, run_id = excluded.run_id,"
     " at = excluded.at"
 )
+_FORGET_JOBS = Sql(
+    "DELETE FROM gm_done WHERE (subject_id, stage, key, run_id) IN (SELECT r.subject_id, g.name, j.key, r.id FROM gm_job j"
+    " JOIN gm_stage g ON g.id = j.stage_id JOIN gm_run r ON r.id = j.run_id WHERE j.id {in ids})"
+)
 _FORGET_ALL = Sql(
     "DELETE FROM gm_done WHERE subject_id IN (SELECT id FROM gm_subject WHERE pipeline = :pipeline AND name = :subject)"
 )
@@ -41,6 +45,12 @@ def remember(tx: Tx, digests: Sequence[tuple[int, str]]) -> None:
     """(job, fingerprint) of jobs that succeed in this transaction."""
     if digests:
         tx.run(_REMEMBER, f=sorted(digests))
+
+
+def forget_jobs(tx: Tx, jobs: Sequence[int]) -> None:
+    """These have no result any more that could stand for their last success in this run."""
+    if jobs:
+        tx.run(_FORGET_JOBS, ids=jobs)
 
 
 def forget(tx: Tx, pipeline: str, subject: str, stage: str | None = None) -> int:

@@ -18,7 +18,7 @@ from gristmill.demand import NOTHING, class_of, shown
 from gristmill.fingerprint import fingerprint
 from gristmill.ledger import applied, flow, names, parents
 from gristmill.ledger.claim import FREE_KEYS, PART_OF
-from gristmill.ledger.done import remember
+from gristmill.ledger.done import forget_jobs, remember
 from gristmill.ledger.failures import count as count_failures
 from gristmill.ledger.hold import hold
 from gristmill.ledger.moment import Ended, moment
@@ -40,6 +40,7 @@ _SUCCESS = {
     Verdict.UNCHANGED: State.COMPLETED,
     Verdict.SKIPPED: State.SKIPPED,
 }
+_WITH_RESULT = (State.COMPLETED, State.COMPLETED_WITH_ERRORS)
 _TELLS: dict[Verdict, bool] = {  # of what a limit is about: well or not; all others say nothing
     Verdict.COMPLETED: True,
     Verdict.WITH_ERRORS: True,
@@ -269,6 +270,7 @@ def _settle_others(
         if ready is not None or (run_at is not None and run_at < WAITING):
             tx.ring(queue, delayed=run_at is not None)
     _keep_attempts(tx, worker, [o for o in outcomes if o.job in done and _noteworthy(o)], marks)
+    forget_jobs(tx, [row[0] for row in ended if row[0] in done and row[1] > 1 and row[2] not in _WITH_RESULT])
     completed = [o for o in outcomes if o.verdict is Verdict.COMPLETED and o.job in done]
     remember(tx, [(o.job, o.digest) for o in completed if o.digest is not None])
     if guarded := [(o.job, o.guards) for o in outcomes if o.guards and o.verdict in _APPLIES and o.job in done]:
@@ -342,7 +344,7 @@ def _decide(
             delay, costs = (None, costs) if place is None else (0.0, _UNSPENT)
             o = o._replace(reason=_memory_words(o, place is None, steps))
         if delay is not None:
-            returned = int(o.verdict is Verdict.UNSPENT)
+            returned = int(o.verdict in (Verdict.UNSPENT, Verdict.LATER) or (o.verdict is Verdict.RELEASED and o.ran > 0))
             priority = run.priority if run is not None else None  # it may have been raised meanwhile
             how = (o.job, o.attempt, micros(delay), o.alone, o.reason, kind, o.progress)
             back.append((*how, *costs, returned, priority, o.verdict is Verdict.WAITING, place))

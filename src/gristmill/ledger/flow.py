@@ -45,6 +45,10 @@ _COUNTERS = Sql(
     " skipped = :skipped, cancelled = :cancelled WHERE id = :stage"
 )
 _CHORES = Sql("UPDATE gm_stage SET todo = :todo, pruning = :pruning, waiting_for = :waiting_for WHERE id = :stage")
+_LEFT_OUT = Sql(
+    f"SELECT count(*) FROM gm_job WHERE stage_id = :stage AND state = {State.SKIPPED:d}"
+    f" AND error_class IN ('{chores.NOT_EMITTED}', '{chores.NOT_CHOSEN}')"
+)
 _ITS_JOB = Sql("SELECT id, state FROM gm_job WHERE stage_id = :stage {lock}")
 _LAST_GOOD_STAGES = Sql(
     f"SELECT g.name, coalesce(g.source_id, g.id) AS source FROM gm_stage g WHERE g.run_id = {LAST_WHOLE_RUN % ':subject'}"
@@ -345,18 +349,24 @@ class Flow:
         if stage["state"] == StageState.CLOSED:
             return  # stopping the run, a moment ago, closed it too
         need = Need(stage["need_count"], stage["need_share"])
-        succeeded = stage["completed"] + stage["skipped"]
-        met = need.met(succeeded, stage["total"])
+        left_out = self._left_out(stage)
+        succeeded, total = stage["completed"] + stage["skipped"] - left_out, stage["total"] - left_out
+        met = need.met(succeeded, total)
         self._set_closed(stage, _outcome(stage, met, stopping=self.run["stop"] is not None))
         if self.run["stop"] is not None:
             return
         if not met:
-            why = self._only_error(stage) or need.words(succeeded, stage["total"])
+            why = self._only_error(stage) or need.words(succeeded, total)
             self.stop(State.FAILED, by="gristmill", error=f"stage {stage['name']!r}: {why}")
             return
         for follower in self.followers(stage):
             self._change(follower, waiting_for=follower["waiting_for"] - 1)
             self.move_on(follower)
+
+    def _left_out(self, stage: dict[str, Any]) -> int:
+        """Items that are none any more, or were not chosen: `skipped`, but no success. Retries and part runs have such."""
+        may_be = stage["skipped"] and (self.run["epoch"] > 1 or any(map(is_taken, self.stages.values())))
+        return int(self.tx.value(_LEFT_OUT, stage=stage["id"])) if may_be else 0
 
     def _only_error(self, stage: dict[str, Any]) -> str | None:
         """What the one job of a stage said, which says more than that one of one failed; None: nothing, or many jobs."""

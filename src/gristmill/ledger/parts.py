@@ -64,7 +64,7 @@ _AGAIN = Sql(f"UPDATE gm_job SET parent_attempt = :attempt FROM {{rows f: key te
 _FRESH = (
     f"UPDATE gm_job SET state = {State.QUEUED:d}, ready = {{ready}}, run_at = {{waits}}, worker_id = NULL,"
     " cancel = {false}, errors = 0, crashes = 0, timeouts = 0, losses = 0, returns = 0, alone = {false}, result = NULL,"
-    " fingerprint = NULL, finished_at = NULL, archived_at = NULL"
+    " fingerprint = NULL, created_at = {now}, finished_at = NULL, archived_at = NULL"
 )
 _REDO = Sql(
     _FRESH

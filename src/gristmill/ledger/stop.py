@@ -58,7 +58,7 @@ _NOW = Sql(
 _REQUEUED_FROM = sources("requeue")
 _REQUEUE = Sql(
     f"UPDATE gm_job SET state = {State.QUEUED:d}, ready = {{ready}}, run_at = {{waits}}, errors = 0, crashes = 0,"
-    " timeouts = 0, losses = 0, returns = 0, result = NULL, finished_at = NULL, alone = {false},"
+    " timeouts = 0, losses = 0, returns = 0, result = NULL, created_at = {now}, finished_at = NULL, alone = {false},"
     " unique_key = unique_name, fingerprint = NULL,"
     " archived_at = NULL"
     f" WHERE id = :job AND state IN ({', '.join(map(str, _REQUEUED_FROM))}) RETURNING queue_id, limit_id"
@@ -209,6 +209,7 @@ def requeue_job(tx: Tx, job: int, *, by: str) -> None:
             raise Refused(f"job {job} is {State(row.state).word if row else 'gone'}: there is nothing to retry")
         if row.stage_id is not None:
             _uncount(tx, row.stage_id, State(row.state))
+            done.forget_jobs(tx, [job])
         if part_of is not None:
             parents.uncount(tx, part_of, {row.state: 1})
         if has_parts:

@@ -154,13 +154,15 @@ class Ledger:
         return made, None
 
     def join(self, connection: Connection, verb: Callable[Concatenate[Tx, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs one verb in the caller's transaction: it takes effect if and when that commits."""
+        """Runs one verb in the caller's transaction: it takes effect if and when that commits. One that raises has done
+        nothing, also for a caller who goes on and commits."""
         tx = GuestTx(connection, self.now())
         try:
-            result = verb(tx, *args, **kwargs)
-            last.settle_guest(tx)
-            if tx.rung and self.announcer:
-                self.announcer.before_commit(tx, tx.rung)
+            with connection.begin_nested():
+                result = verb(tx, *args, **kwargs)
+                last.settle_guest(tx)
+                if tx.rung and self.announcer:
+                    self.announcer.before_commit(tx, tx.rung)
         except exc.DBAPIError as error:
             raise _explained(error, self.url) from error
         if _RUNG in connection.info:

@@ -145,6 +145,7 @@ class Asking(Reading):
             raise Invalid(f"unknown unique_scope {quoted(unique_scope)}{did_you_mean(unique_scope, _SCOPES)}")
         if unique is not None:
             unique = f"{registered.name}:{check_key(unique, 'unique key')}"
+        _refuse_too_late(registered, at, delay)
         do = self._doing(connection)
         checked = registered.parameters.check(arguments(args))
         new = starting.NewJob(
@@ -326,6 +327,17 @@ def _once(do: Do, what: str, name: str, key: str | None) -> Do:
 def _traced(asked: traces.Asked, traced: Do, verb: Do) -> tuple[Any, ...]:
     """How to run a verb that asks for work: in a trace, or (nearly always) as it is."""
     return (verb,) if asked.traceparent is None else (traced, asked.traceparent, verb)
+
+
+def _refuse_too_late(task: Task[Any, Any], at: datetime | None, delay: float | timedelta | None) -> None:
+    """A job that may not wait for so long would only be skipped."""
+    late = 0.0 if delay is None else delay_of(delay) / 1e6
+    late = late if at is None else (moment(at) - time.time_ns() // 1000) / 1e6
+    if task.within is not None and late > task.within:
+        raise Invalid(
+            f"task {task.name!r} is skipped if it is not started within {task.within:g} s of being asked for, and this job"
+            f" is to wait for {late:.0f} s"
+        )
 
 
 def _ignored(run: Run, what: str) -> None:

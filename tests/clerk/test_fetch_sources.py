@@ -263,6 +263,7 @@ def test_the_links_of_a_page(web: Web, client: Client) -> None:
         ("/city/8m.pdf", "minutes", "01-08"),
         ("/city/9m.pdf", "minutes", "01-09"),
         ("/city/10.pdf", "minutes", "02-10"),
+        ("http://elsewhere.test/2026-01-11.pdf", "minutes", "01-11"),
         ("/city/2026-01-14.pdf", "minutes", "01-14"),
     ]
     assert {meeting for _, _, meeting, _ in found(index)} == {"CityCouncil"}

@@ -52,7 +52,7 @@ class HttpIndex:
         while todo:
             url, depth = todo.popleft()
             for target, link in self._links_of(url, depth, hosts, seen, lost):
-                if self._is_document(target, hosts):
+                if self._is_document(target):
                     if not listed.get(target):
                         date = words.date_of(_texts(target, link), self._dates)
                         listed[target] = date is not None
@@ -97,10 +97,9 @@ class HttpIndex:
             elif target is not None:
                 yield target, link
 
-    def _is_document(self, url: str, hosts: set[str]) -> bool:
-        if self._links is not None:
-            return self._links.search(url) is not None
-        return _PDF.search(url) is not None and _host(url) in hosts
+    def _is_document(self, url: str) -> bool:
+        """On whatever host: many towns have their files elsewhere."""
+        return (_PDF if self._links is None else self._links).search(url) is not None
 
     def _is_page(self, url: str, hosts: set[str]) -> bool:
         return _host(url) in hosts and not _NO_PAGE.search(urlsplit(url).path)

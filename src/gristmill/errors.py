@@ -24,7 +24,9 @@ Outcome                        raised by a job's function; never a programming e
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
+from datetime import timedelta
 
 
 class GristmillError(Exception):
@@ -102,17 +104,28 @@ class EndRun(Outcome):
 class Later(Outcome):
     """Run this job again in `seconds`, without spending anything of its budget."""
 
-    def __init__(self, seconds: float, reason: str = "") -> None:
-        super().__init__(reason or f"again in {seconds:g} s")
-        self.seconds = seconds
+    def __init__(self, seconds: float | timedelta, reason: str = "") -> None:
+        self.seconds = _seconds(seconds, "Later")
+        super().__init__(reason or f"again in {self.seconds:g} s")
 
 
 class Unspent(Outcome):
     """Give this job back without spending anything, and let this worker rest for `pause` seconds."""
 
-    def __init__(self, reason: str, pause: float = 60) -> None:
+    def __init__(self, reason: str, pause: float | timedelta = 60) -> None:
         super().__init__(reason)
-        self.pause = pause
+        self.pause = _seconds(pause, "Unspent")
+
+
+def _seconds(given: object, where: str) -> float:
+    """Any number will do (a Decimal, numpy's), or a timedelta; but it must be one."""
+    try:
+        seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise Invalid(f"{where} wants a number of seconds, or a timedelta, not {quoted(given)}")
+    return seconds
 
 
 class Waiting(BaseException):

@@ -48,7 +48,6 @@ _STILL_STOPPING = 0.5  # seconds until a job is looked at again whose last attem
 _HOLD = 0.1  # seconds that items may wait for children that run through theirs in no time
 _CROWDED = 0.01  # seconds that a turn waits where many finish jobs of the same runs
 _REPORT_EVERY = 1.0  # seconds between writes of progress
-_MOST_KNOWN = 10_000  # runs remembered before those without a job in hand are forgotten
 _BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -120,6 +119,8 @@ class Worker:
                     if self._over(until):
                         break
                     self._wait(due)
+                if self.crew.broken:
+                    raise AppError(f"a child cannot load the application:\n{self.crew.broken}")
             finally:
                 self._finish()
 
@@ -137,7 +138,7 @@ class Worker:
         """Does everything that is due; says in how many seconds something will be."""
         due = [now + self.crew.tick(now)]
         if self.crew.broken:
-            raise AppError(f"a child cannot load the application:\n{self.crew.broken}")
+            self._give_up(self.crew.broken)
         self._rest(now)
         if now >= self._offline_until:
             try:
@@ -163,6 +164,14 @@ class Worker:
         due += [self._rest_until] if self.appetite.look and self._rest_until > now else []
         due += [self.stopping_since + self.settings.grace] if self.stopping_since is not None else []
         return max(0.0, min(due + self._tickers.tick(now)) - now)
+
+    def _give_up(self, broken: str) -> None:
+        """The application cannot be loaded. If it could before (it is being changed), what runs of it may end."""
+        if self.crew.tasks is None or not self.crew.held:
+            raise AppError(f"a child cannot load the application:\n{broken}")
+        if self.stopping_since is None:
+            log.error("the application cannot be loaded any more, so this worker ends when its jobs have: %s", broken)
+            self.stop()
 
     def _wait(self, seconds: float) -> None:
         """Sleeps until a child says something, the bell rings, or it is time."""
@@ -316,7 +325,9 @@ class Worker:
             self.appetite.took_back(self.crew.returned)
             self.crew.returned = Counter()
         resting = self.stopping_since is not None or now < self._rest_until
-        if not resting:
+        if resting:
+            self._held_back_at = 0.0  # nothing is held back: there is no room to wait for
+        else:
             self._grow()
         self._pending.add(self.crew.take())
         if self._pending.emissions:
@@ -406,7 +417,7 @@ class Worker:
     def _meet(self, tx: Tx, kinds: Collection[Kind]) -> None:
         """Reads what is not known yet about the tasks, runs and stages of jobs just taken; their runs have begun now."""
         known = self.crew.known
-        if len(known.runs) > _MOST_KNOWN:
+        if known.too_much:
             self.crew.forget_idle_runs()
             self._begun &= known.runs.keys()
         known.meet(tx, kinds)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import threading
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -91,3 +93,9 @@ async def leave(ctx: Context, wait: bool = False) -> None:
     if wait:
         await asyncio.sleep(0)
     raise SystemExit("over")
+
+
+@task
+async def give_up_on_a_thread(ctx: Context) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.to_thread(threading.Event().wait), 0.05)

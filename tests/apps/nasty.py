@@ -17,6 +17,9 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -314,8 +317,35 @@ def raise_later_for_ever(ctx: Context) -> None:
 
 
 @task
+async def raise_later_for_ever_async(ctx: Context) -> None:
+    raise Later("tomorrow")  # type: ignore[arg-type]
+
+
+@task
 def raise_unspent_for_ever(ctx: Context) -> None:
     raise Unspent("nonsense", pause=float("nan") if ctx.attempt == 2 else -1)
+
+
+_SECONDS: list[Any] = [Decimal("0.01"), timedelta(milliseconds=10), Fraction(1, 100)]
+
+
+@task
+def raise_later_of_any_kind(ctx: Context) -> None:
+    if ctx.attempt <= 3:
+        raise Later(_SECONDS[ctx.attempt - 1], "soon")
+
+
+@task
+async def raise_later_of_any_kind_async(ctx: Context) -> None:
+    if ctx.attempt <= 3:
+        raise Later(_SECONDS[ctx.attempt - 1], "soon")
+
+
+@task(retries=0)
+async def raise_what_cannot_be_told(ctx: Context) -> None:
+    later = Later(1)
+    later.seconds = Decimal(1)  # type: ignore[assignment]
+    raise later
 
 
 @task

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gristmill import Mill
+from gristmill.execution import crew
+from gristmill.execution.children import Child
 from gristmill.model import Job
 from tests.apps import everyday
 from tests.servers import ROOT
@@ -114,6 +119,49 @@ def test_an_idle_child_that_is_killed_is_replaced(lite: Mill) -> None:
     assert (done.state, done.crashes, done.result != pid) == ("completed", 0, True)
 
 
+def test_a_child_that_does_not_begin_what_it_was_given_is_replaced(lite: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gristmill.execution.crew._TO_BEGIN", 1.0)
+    first = lite.enqueue(everyday.process_id)
+    with working(lite, slots=1):
+        pid = all_end(lite, first.id)[0].result
+        os.kill(pid, signal.SIGSTOP)
+        (done,) = all_end(lite, lite.enqueue(everyday.process_id).id)
+    assert (done.state, done.crashes, done.result != pid) == ("completed", 0, True)
+
+
+@pytest.mark.parametrize("task", [everyday.process_id, everyday.process_id_async], ids=["plain", "async"])
+def test_a_worker_that_can_start_no_process_for_a_while_goes_on_when_it_can(
+    lite: Mill, task, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Child
+    failures = iter([OSError(24, "Too many open files")] * 2)
+
+    def make(*given: Any) -> Any:
+        if failure := next(failures, None):
+            raise failure
+        return made(*given)
+
+    monkeypatch.setattr(crew, "Child", make)
+    monkeypatch.setattr(crew, "_SPAWN_AGAIN", 0.1)
+    job = lite.enqueue(task)
+    with working(lite, slots=1):
+        (done,) = all_end(lite, job.id)
+    assert (done.state, done.crashes + done.losses + done.errors) == ("completed", 0)
+    assert "no process for jobs can be started: [Errno 24] Too many open files; trying again in 0.1 s" in caplog.text
+
+
+def test_children_work_however_many_files_their_worker_has_open(lite: Mill) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    job = lite.enqueue(everyday.process_id)
+    with contextlib.ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1100):
+            opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        drain(lite, slots=1)
+    assert (lite.job(job.id).state, lite.job(job.id).attempt) == ("completed", 1)
+
+
 @pytest.mark.parametrize("task", [everyday.process_id, everyday.process_id_async], ids=["plain", "async"])
 def test_a_child_is_replaced_after_so_many_jobs(lite: Mill, task) -> None:
     jobs = lite.enqueue_many(task, [{"n": n} for n in range(10)])
@@ -211,13 +259,32 @@ def test_a_skip_without_a_reason_is_still_a_skip(nasty: Mill) -> None:
     assert ended_among_others(nasty, "raise_skip_without_a_reason").state == "skipped"
 
 
-def test_nonsense_delays_do_not_end_the_worker(nasty: Mill) -> None:
-    strange = nasty.enqueue("raise_later_for_ever")
-    resting = nasty.enqueue("raise_unspent_for_ever")
+@pytest.mark.parametrize("task", ["raise_later_for_ever", "raise_unspent_for_ever", "raise_later_for_ever_async"])
+def test_nonsense_delays_are_errors_of_their_job(nasty: Mill, task: str) -> None:
+    strange = nasty.enqueue(task)
+    other = nasty.enqueue(everyday.add_async if task.endswith("async") else everyday.add, args={"a": 3})
     with working(nasty, slots=1):
-        eventually(lambda: nasty.job(strange.id).attempt and nasty.job(resting.id).attempt > 2)
-        other = nasty.enqueue(everyday.add, args={"a": 3}, priority="high")
-        assert all_end(nasty, other.id)[0].result == 3
+        ended = all_end(nasty, strange.id, other.id)
+    assert (ended[0].state, "wants a number of seconds, or a timedelta, not" in str(ended[0].error)) == ("failed", True)
+    assert ended[1].result == 3
+
+
+@pytest.mark.parametrize("task", ["raise_later_of_any_kind", "raise_later_of_any_kind_async"])
+def test_any_number_of_seconds_will_do(nasty: Mill, task: str) -> None:
+    job = nasty.enqueue(task)
+    with working(nasty, slots=1):
+        (ended,) = all_end(nasty, job.id)
+    assert (ended.state, ended.attempt, ended.returns) == ("completed", 4, 3)
+
+
+def test_an_end_that_cannot_be_told_keeps_nobody_else_waiting(nasty: Mill) -> None:
+    """A function may change what it raises."""
+    odd = nasty.enqueue("raise_what_cannot_be_told")
+    others = nasty.enqueue_many(everyday.add_async, [{"a": n} for n in range(4)])
+    with working(nasty, slots=1):
+        ended = all_end(nasty, odd.id, *others)
+    assert (ended[0].state, "and the rest cannot be told" in str(ended[0].error)) == ("failed", True)
+    assert [job.result for job in ended[1:]] == [0, 1, 2, 3]
 
 
 # ---- results and progress that cannot be kept

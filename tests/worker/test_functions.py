@@ -17,6 +17,7 @@ from gristmill.execution.children import Child
 from gristmill.execution.context import Common, Context
 from gristmill.execution.crew import Crew
 from gristmill.execution.loop import Loop
+from gristmill.execution.status import Status, make_file
 from tests.apps import everyday
 from tests.apps.typed import Page
 from tests.worker.helpers import PATIENCE, all_end, drain, eventually, lines, working
@@ -183,6 +184,7 @@ class Desk:
         self.done: list[Any] = []
         self.told: list[list[Any]] = []
         self.on: Context | None = None
+        self.status = Status(make_file())
         self.kind = kind
         self.loop = Loop(cast(ChildProcess, self), loop)
 

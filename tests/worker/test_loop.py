@@ -104,3 +104,23 @@ def test_who_only_waited_is_no_suspect_when_a_process_dies(mill: Mill) -> None:
     told = mill.job(killer.id)
     assert (told.state, told.crashes) == ("failed", 3)
     assert {mill.job(job).attempt for job in before} == {1}
+
+
+def test_a_process_that_is_to_be_replaced_but_has_a_long_job_keeps_nobody_waiting(mill: Mill, tmp_path: Path) -> None:
+    over = tmp_path / "over"
+    long = mill.enqueue(loops.rest, args={"until": str(over)})
+    with working(mill, slots=1, async_slots=20, recycle=10):
+        eventually(lambda: mill.job(long.id).state == "in_progress", "the long one runs")
+        jobs = mill.enqueue_many(loops.in_which_process, [{}] * 40)
+        ended = all_end(mill, *jobs)
+        over.touch()
+        all_end(mill, long.id)
+    assert max(Counter(job.result for job in ended).values()) <= 10
+    assert mill.job(long.id).attempt == 1
+
+
+def test_a_process_is_replaced_though_a_job_has_left_a_thread_that_never_ends(mill: Mill) -> None:
+    jobs = mill.enqueue_many(loops.give_up_on_a_thread, [{}] * 2)
+    others = mill.enqueue_many(loops.in_which_process, [{}] * 6)
+    drain(mill, slots=1, async_slots=2, recycle=2)
+    assert {mill.job(job).state for job in (*jobs, *others)} == {"completed"}

@@ -13,7 +13,6 @@ import gc
 import logging
 import os
 import queue
-import select
 import signal
 import socket
 import sys
@@ -28,12 +27,12 @@ from gristmill import traces
 from gristmill.execution.call import call
 from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
-from gristmill.execution.frames import AT_ONCE, FLUSH_AT, FLUSH_EVERY, Unpacker, pack
+from gristmill.execution.frames import AT_ONCE, FLUSH_AT, FLUSH_EVERY, Unpacker, heard, pack
 from gristmill.execution.home import Home
 from gristmill.execution.joblog import JobLog, log_as_json
 from gristmill.execution.load import load_for_child
 from gristmill.execution.parts import stage_row
-from gristmill.execution.run import Ended, Plain, cancelled, clean, failed, succeeded
+from gristmill.execution.run import Ended, Plain, cancelled, clean, failed, succeeded, untold
 from gristmill.execution.status import Status
 from gristmill.pipeline import Task
 from gristmill.registry import Registry
@@ -97,7 +96,11 @@ class Child:
             rows = [(d[0], d[1], d[2], int((at - d[3]) * 1e6) + 1) for d in done if len(d) == 4]
             others = [d for d in done if len(d) == 2] if len(rows) < len(done) else []
             reports = [tuple(report._replace(ran=int((at - started) * 1e6) + 1)) for report, started in others]
-            self.send("done", rows, reports, at - min(d[-1] for d in done))
+            took = at - min(d[-1] for d in done)
+            try:
+                self.send("done", rows, reports, took)
+            except TypeError:  # one says what is no JSON: the others must not wait for it for ever
+                self.send("done", rows, [_sendable(report) for report in reports], took)
             del self.done[: len(done)]
 
     def tell_arrived(self, more: bool) -> None:
@@ -185,12 +188,20 @@ class Child:
 
     def forget(self, job: int) -> None:
         ctx = self.contexts.pop(job)
-        if self.emitters:
-            self.emitters.pop(job, None)
+        if self.emitters and (emitter := self.emitters.pop(job, None)):
+            emitter.close()
         if self.tellers:
             self.tellers.discard(job)
         if self.cancelled:
             self.cancelled.discard((job, ctx.attempt))
+
+
+def _sendable(report: tuple[Any, ...]) -> tuple[Any, ...]:
+    try:
+        pack([report])
+    except TypeError as problem:
+        return tuple(untold(report[0], report[1], "it has ended", problem)._replace(ran=report[4]))
+    return report
 
 
 # ---- the thread that listens
@@ -210,7 +221,7 @@ def listen(child: Child, unpacker: Unpacker, early: list[list[Any]]) -> None:
             _hear(child, message)
         while True:
             patience = 0.05 if child.emitters else 0.25 if child.telling() else 1.0
-            readable, _, _ = select.select([child.link], [], [], patience)
+            readable = heard(child.link, patience)
             for emitter in list(child.emitters.values()):
                 emitter.flush_if_old()
             for ctx in child.telling():
@@ -221,8 +232,11 @@ def listen(child: Child, unpacker: Unpacker, early: list[list[Any]]) -> None:
                     break
                 for message in unpacker.feed(data):
                     _hear(child, message)
-    finally:
-        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
 
 
 def _hear(child: Child, message: list[Any]) -> None:
@@ -348,10 +362,10 @@ def work_async(child: Child, listener: threading.Thread) -> None:
 
     from gristmill.execution.loop import Loop
 
-    with asyncio.Runner() as runner:
-        child.loop = Loop(child, runner.get_loop())
-        listener.start()
-        runner.run(child.loop.work())
+    runner = asyncio.Runner()  # never closed: that would wait for threads which a job has left behind
+    child.loop = Loop(child, runner.get_loop())
+    listener.start()
+    runner.run(child.loop.work())
 
 
 # ---- starting

@@ -52,6 +52,7 @@ class Child:
         self.heavy = False  # it has such a job
         self.bounded = False  # some job in its hands says how much memory it may use
         self.kills = kernel_kills()
+        log: int | None = None
         self.held: dict[int, Held] = {}  # in the order in which they were given
         self.ahead: deque[int] = deque()  # of an event loop: those that wait until others have ended, as far as heard
         self.given = 0  # jobs that an event loop was given, and has not given back
@@ -67,6 +68,7 @@ class Child:
         self.stages: set[int] = set()
         self.finished = 0
         self.ready = False
+        self.heard_at = time.monotonic()  # when it was made, was ready, or last told of jobs
         self.retiring = False
         self.alone = False
         self.recalled = False
@@ -93,6 +95,10 @@ class Child:
                 start_new_session=True,  # Ctrl-C is for the supervisor; and a kill reaches what the job started
                 env={**os.environ, "PYTHONUNBUFFERED": ""},
             )
+        except OSError:
+            ours.close()
+            os.close(self._output)
+            raise
         finally:
             theirs.close()
             os.close(status)

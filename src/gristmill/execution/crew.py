@@ -33,6 +33,9 @@ _MEMORY_EVERY = 0.25
 _A_WHILE = 0.2
 _KEPT_MIB = 256  # memory that a process may keep when the job is over that it was for
 _SUSPECT_WAITS = 1.0  # seconds until a suspect of a crash is claimed again, when all processes for such are taken
+_SPAWN_AGAIN = 5.0  # seconds until it is tried again, where no process could be made
+_TO_START, _TO_BEGIN = 300.0, 15.0  # seconds that a process has to load the application; to begin a job that it was given
+_STILLBORN = 3  # processes in a row that end before they begin anything: then the job that they were given is to blame
 
 
 class Crew:
@@ -58,6 +61,8 @@ class Crew:
         self._told_changes: set[tuple[str, str]] = set()
         self._memory_at = 0.0
         self.begun: set[int] = set()  # jobs that were at work when the lease ended, or it was found to be lost
+        self._spawn_at = 0.0
+        self._stillborn = 0
 
     # ---- what they hold
 
@@ -73,9 +78,7 @@ class Crew:
     def forget_idle_runs(self) -> None:
         """Keeps what is known about runs and stages from growing for ever. Children remember on their own."""
         jobs = [held[0] for child in self.children for held in child.held.values()]
-        runs, stages = {job.run_id for job in jobs}, {job.stage_id for job in jobs}
-        self.known.runs = {n: info for n, info in self.known.runs.items() if n in runs}
-        self.known.stages = {n: info for n, info in self.known.stages.items() if n in stages}
+        self.known.keep({job.run_id for job in jobs if job.run_id}, {job.stage_id for job in jobs if job.stage_id})
         for child in self.children:
             child.send(["forget"])
             child.runs, child.stages = set(), set()
@@ -100,7 +103,8 @@ class Crew:
             self._spawn(place)
 
     def may_grow(self, place: int) -> bool:
-        return len(self.room.of(place)) < self.room.slots(place) - self.room.held_back.get(place, 0)
+        most = self.room.slots(place) - self.room.held_back.get(place, 0)
+        return len(self.room.of(place)) < most and time.monotonic() >= self._spawn_at
 
     def grow_for(self, places: Iterable[int]) -> None:
         """The same for a job that takes more than a slot, which room is kept for."""
@@ -112,8 +116,14 @@ class Crew:
     def starting(self) -> bool:
         return self.room.starting
 
-    def _spawn(self, place: int) -> Child:
-        child = Child({**self._setup, "async": place == ASYNC}, self.lease_deadline, place)
+    def _spawn(self, place: int) -> Child | None:
+        """None: that cannot be done now. What runs goes on, and others may have room."""
+        try:
+            child = Child({**self._setup, "async": place == ASYNC}, self.lease_deadline, place)
+        except OSError as error:
+            self._spawn_at = time.monotonic() + _SPAWN_AGAIN
+            log.warning("no process for jobs can be started: %s; trying again in %g s", error, _SPAWN_AGAIN)
+            return None
         self.children.append(child)
         return child
 
@@ -154,8 +164,11 @@ class Crew:
     def _give_async(self, claim: int, jobs: Sequence[Claimed], now: float) -> None:
         together = [job for job in jobs if not job.kind.alone]
         if together:
-            shared = [c for c in self.children if c.is_async and not c.alone and not c.retiring]
-            self._hand(shared[0] if shared else self._spawn(ASYNC), together, claim, now)
+            child = self.room.loop or self._spawn(ASYNC)
+            if child is not None:
+                self._hand(child, together, claim, now)
+            else:
+                self._release(claim, together, _SPAWN_AGAIN)
         for job in jobs:
             if job.kind.alone:
                 self._give_alone(claim, job, now)
@@ -166,6 +179,9 @@ class Crew:
             self._end(claim, end_of(job, Verdict.LATER, delay=_SUSPECT_WAITS, alone=True))
             return
         child = self._spawn(ASYNC)
+        if child is None:
+            self._end(claim, end_of(job, Verdict.LATER, delay=_SPAWN_AGAIN, alone=True))
+            return
         child.alone = True
         self._hand(child, [job], claim, now)
 
@@ -179,6 +195,8 @@ class Crew:
             child.line_up(jobs, self._settings.async_slots)
             child.late_at = min(child.late_at, now + min(map(self._time_limit, kinds)))
         child.held.update({job.id: (job, claim, now) for job in jobs})
+        for job in jobs if child.lock_waits else ():
+            child.lock_waits.pop(job.id, None)  # of an earlier attempt
         child.queues.update(kind.queue_id for kind in kinds)
         child.unique = child.unique or any(kind.unique_scope is not None for kind in kinds)
         child.bounded = child.bounded or any(self.demand(kind.pool).memory for kind in kinds)
@@ -199,9 +217,9 @@ class Crew:
         told = [(number, *run[:4], Fragment(run.args)) for number in runs for run in [self.known.runs[number]]]
         return told, [(number, *self.known.stages[number]) for number in stages]
 
-    def _release(self, claim: int, jobs: Iterable[Claimed]) -> None:
+    def _release(self, claim: int, jobs: Iterable[Claimed], delay: float = 0.0) -> None:
         for job in jobs:
-            self._end(claim, end_of(job, Verdict.RELEASED))
+            self._end(claim, end_of(job, Verdict.RELEASED, delay=delay))
 
     def accept(self, claim: int, jobs: int) -> None:
         """So many jobs came with this claim; it ends when the last of them has left this crew's hands."""
@@ -254,7 +272,7 @@ class Crew:
             case ["hello", tasks, has_async]:
                 child.ready = True
                 self.tasks, self.room.has_async = set(tasks), has_async
-                now = time.monotonic()  # their time did not count while the process was starting
+                now = child.heard_at = time.monotonic()  # their time did not count while the process was starting
                 child.held = {job: (held[0], held[1], now) for job, held in child.held.items()}
             case ["broken", text]:
                 self.broken = text
@@ -311,6 +329,7 @@ class Crew:
 
     def _learn(self, child: Child, jobs: int, seconds: float) -> None:
         child.finished += jobs
+        child.heard_at, self._stillborn = time.monotonic(), 0
         if not child.is_async:
             self.room.learn(child, jobs, seconds)
         child.recalled = child.recalled and bool(child.held)
@@ -357,6 +376,8 @@ class Crew:
             child.begin_next(len(child.ahead), time.monotonic())  # what it did not give back
             child.turnover.forget()
         child.recalled = child.recalled and bool(child.held) and not child.is_async
+        if not child.held:
+            child.heavy = child.bounded = False
 
     def _end(self, claim: int, outcome: Outcome) -> None:
         """The one place where a job leaves this crew's hands."""
@@ -408,7 +429,7 @@ class Crew:
             return now + 3600.0
         current = child.current()
         if current is None:
-            return now + (0.05 if child.ready else 3600.0)
+            return self._wait_to_begin(child, now)
         job, started = current
         held = child.held[job]
         if len(child.held) > 1 and not child.recalled:
@@ -429,9 +450,20 @@ class Crew:
                 self._doom(child, job, Verdict.TIMEOUT, self._timeout_words(held))
         return deadline
 
+    def _wait_to_begin(self, child: Child, now: float) -> float:
+        """It was given jobs, and is at none. One that never will be (it was frozen, an import hangs) is replaced."""
+        given = next(iter(child.held.values()))[2]
+        until = max(given, child.heard_at) + _TO_BEGIN if child.ready else child.heard_at + _TO_START
+        if now < until:
+            return now + 0.05 if child.ready else until
+        what = "has not begun what it was given" if child.ready else "has not loaded the application"
+        log.warning("a process for jobs %s after %g s: it is replaced", what, _TO_BEGIN if child.ready else _TO_START)
+        self._doom(child, None, Verdict.RELEASED, "")
+        return now
+
     def _tick_async(self, child: Child, now: float) -> float:
         if not child.ready:
-            return now + 3600.0
+            return self._wait_to_begin(child, now) if child.held else now + 3600.0
         if now >= child.late_at:
             child.late_at = self._stop_late(child, now)
         if child.recalled:
@@ -527,19 +559,38 @@ class Crew:
             return
         self.children.remove(child)
         doomed, current, at_work = child.doomed, child.current(), child.at_work()
-        how, log = child.died(), child.output()
+        how, output = child.died(), child.output()
         if child.process.returncode in (LEASE_OVER, LOCK_LOST):
             doomed = doomed or (None, Verdict.RELEASED, "")
+        if child.process.returncode == LEASE_OVER:
+            log.warning("a process for jobs has ended itself, since the lease was not renewed in time; its jobs begin again")
         if doomed is not None and doomed[1] is Verdict.RELEASED:
             self.begun.update(at_work)
         if not (child.ready or doomed or self.broken or self.tasks is not None):
-            self.broken = f"{how}\n{log or ''}"
+            self.broken = f"{how}\n{output or ''}"
         begun = set(at_work)
+        by_itself = not (doomed or begun or child.retiring or self.broken)
+        guilty = self._never_began(child, how, output) if by_itself else None
         for held in child.held.values():
-            self._end(held[1], fate(child, held, doomed, current, begun, how, log))
+            if held[0].id == guilty:
+                self._end(held[1], end_of(held[0], Verdict.CRASH, reason=how, log=output))
+            else:
+                self._end(held[1], fate(child, held, doomed, current, begun, how, output))
         child.held = {}
         child.ahead.clear()
         child.close()
+
+    def _never_began(self, child: Child, how: str, output: str | None) -> int | None:
+        """A process is gone that was at no job, though it was given some, or before it could be. Once may be by chance;
+        again and again, the first of its jobs has to do with it."""
+        if child.ready and not child.held:
+            return None
+        said = f"; it said: {output[-500:]}" if output else ""
+        log.warning("a process for jobs ended before it began one: %s%s", how, said)
+        if not child.ready:
+            self._spawn_at = time.monotonic() + _SPAWN_AGAIN
+        self._stillborn += 1
+        return next(iter(child.held), None) if self._stillborn >= _STILLBORN else None
 
     def kill_all(self) -> None:
         """Ends every child; what they held goes back unspent."""

@@ -154,6 +154,12 @@ class Emitter:
         finally:
             self._changed.release()
 
+    def close(self) -> None:
+        """Its job is over: a thread that still waits for the ledger in its name must not do so for ever."""
+        with self._changed:
+            self._refusal = self._refusal or "its job is over"
+            self._changed.notify_all()
+
     def acknowledged(self, refusal: str | None) -> None:
         with self._changed:
             self._under_way -= 1

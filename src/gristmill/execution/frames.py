@@ -6,8 +6,10 @@ lock, changed.
 
 from __future__ import annotations
 
+import select
 import struct
 from collections.abc import Iterator
+from socket import socket
 from typing import Any
 
 import orjson
@@ -22,6 +24,13 @@ _LONGEST = 512 << 20  # bytes: far more than the largest batch; a longer one is 
 def pack(message: list[Any]) -> bytes:
     body = orjson.dumps(message)
     return _LENGTH.pack(len(body)) + body
+
+
+def heard(link: socket, seconds: float) -> bool:
+    """Is there something to read, within some seconds? (`select` cannot do this for numbers above 1023.)"""
+    watching = select.poll()
+    watching.register(link, select.POLLIN)
+    return bool(watching.poll(seconds * 1000))
 
 
 class Unpacker:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from gristmill.errors import AppError
-from gristmill.execution.frames import Unpacker, pack
+from gristmill.execution.frames import Unpacker, heard, pack
 
 _TO_LOAD = 60.0  # seconds for the application
 
@@ -79,7 +78,7 @@ class Inquiry:
         until = time.monotonic() + patience
         while True:
             left = until - time.monotonic()
-            if left <= 0 or not select.select([self._link], [], [], left)[0]:
+            if left <= 0 or not heard(self._link, left):
                 raise TimeoutError("it took too long")
             data = self._link.recv(1 << 20)
             if not data:
@@ -105,7 +104,7 @@ class Inquiry:
         """Its end of the line is closed: it is about to be gone, if it is not yet."""
         assert self._link is not None
         with contextlib.suppress(OSError):
-            return bool(select.select([self._link], [], [], 0)[0])
+            return heard(self._link, 0)
         return True
 
     def _has_died(self, within: float) -> bool:

@@ -16,6 +16,8 @@ from gristmill.ledger.finish import Outcome, Verdict
 from gristmill.ledger.infos import RunInfo, StageInfo, TaskInfo
 from gristmill.ledger.store import Tx
 
+_MOST_RUNS, _MOST_BYTES = 10_000, 32 << 20  # that are remembered before those without a job in hand are forgotten
+
 
 def runs_of(kinds: Iterable[Kind]) -> set[int]:
     return {run for kind in kinds if (run := kind.origin.run_id) is not None}
@@ -33,6 +35,7 @@ class Knowledge:
     runs: dict[int, RunInfo] = field(default_factory=dict)
     stages: dict[int, StageInfo] = field(default_factory=dict)
     watched: set[int] = field(default_factory=set)  # tasks that have an `on_terminal`
+    _bytes: int = 0  # of arguments of runs, of those that were met since some were forgotten
 
     def suffices(self, begun: Set[int], kinds: Collection[Kind]) -> bool:
         """Is there nothing to ask about jobs of these kinds, and nothing to say? `begun`: runs that have."""
@@ -52,7 +55,20 @@ class Knowledge:
         if stages:
             self.stages.update(infos.stages(tx, stages))
         if runs:
-            self.runs.update(infos.runs(tx, runs))
+            met = infos.runs(tx, runs)
+            self.runs.update(met)
+            self._bytes += sum(len(run.args) for run in met.values())
+
+    @property
+    def too_much(self) -> bool:
+        """Should runs be forgotten that no job is in hand of? Children remember them too, and decoded."""
+        return len(self.runs) > _MOST_RUNS or self._bytes > _MOST_BYTES
+
+    def keep(self, runs: Set[int], stages: Set[int]) -> None:
+        """Only these."""
+        self.runs = {number: info for number, info in self.runs.items() if number in runs}
+        self.stages = {number: info for number, info in self.stages.items() if number in stages}
+        self._bytes = 0
 
 
 def end_of(job: Claimed, verdict: Verdict, **details: Any) -> Outcome:

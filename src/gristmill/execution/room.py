@@ -96,12 +96,18 @@ class Room:
         free = self.free(ASYNC)
         if not self.has_async:
             return 0
-        if not free and not any(c.is_async and not c.alone for c in self.children):
+        if not free and self.loop is None:
             return 1  # the first one makes the child
         return sum(self._idle_async(child) for child in free)
 
+    @property
+    def loop(self) -> Child | None:
+        """The child whose event loop is given more: not one that has had its number of jobs, and is to be replaced."""
+        return next((c for c in self.children if c.is_async and not (c.alone or c.retiring) and self.jobs_left(c) > 0), None)
+
     def _idle_async(self, child: Child) -> int:
-        return max(0, min(self._settings.async_slots - len(child.held), self.jobs_left(child)))
+        held = sum(len(c.held) for c in self.children if c.is_async and not c.alone)  # what others are not through with, too
+        return max(0, min(self._settings.async_slots - held, self.jobs_left(child)))
 
     def async_ahead(self) -> int:
         """How many more jobs event loops may hold that begin when others end; 0 while they have half of what they may."""

@@ -86,7 +86,17 @@ def failed(ctx: Context, error: BaseException, log: Callable[[], str | None], it
         return waiting(ctx)[0]._replace(items=items), ctx._started
     if isinstance(error, Stopped):
         return cancelled(ctx)[0]._replace(items=items), ctx._started
-    return _failed(ctx, error, log)._replace(items=items), ctx._started
+    try:
+        report = _failed(ctx, error, log)
+    except Exception as problem:  # else nobody would ever hear of its end
+        report = untold(ctx.job, ctx.attempt, f"it ended with {type(error).__name__}", problem)
+    return report._replace(items=items), ctx._started
+
+
+def untold(job: int, attempt: int, what: str, problem: Exception) -> Report:
+    """Instead of a report that cannot be made, or not be sent."""
+    said = clean(f"{what}, and the rest cannot be told: {_said(problem)}", REASON_LIMIT)
+    return Report(job, attempt, "error", reason=said, error_class=error_name(type(problem)))
 
 
 def _failed(ctx: Context, error: BaseException, log: Callable[[], str | None]) -> Report:

@@ -344,7 +344,7 @@ def _decide(
             delay, costs = (None, costs) if place is None else (0.0, _UNSPENT)
             o = o._replace(reason=_memory_words(o, place is None, steps))
         if delay is not None:
-            returned = int(o.verdict in (Verdict.UNSPENT, Verdict.LATER) or (o.verdict is Verdict.RELEASED and o.ran > 0))
+            returned = int(o.verdict is Verdict.UNSPENT or (o.verdict in (Verdict.LATER, Verdict.RELEASED) and o.ran > 0))
             priority = run.priority if run is not None else None  # it may have been raised meanwhile
             how = (o.job, o.attempt, micros(delay), o.alone, o.reason, kind, o.progress)
             back.append((*how, *costs, returned, priority, o.verdict is Verdict.WAITING, place))

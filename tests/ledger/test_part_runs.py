@@ -206,6 +206,21 @@ def test_a_stage_gets_items_from_both_a_stage_that_runs_and_one_that_does_not(op
         assert sorted(play.ran) == ["a", "both/a2", "both/a3", "both/b1", "both/b2", "end"]
 
 
+def test_items_of_a_stage_that_runs_are_known_as_such_also_if_they_come_from_an_earlier_run_of_it(opened: Open) -> None:
+    """The items of `e` are those of the first run, and so are their producers: `u` of the second has none in `e`."""
+    play = opened(plan("join", r=step(), s=step(), u=each("r"), v=each("s"), e=each("u", "v")))
+    items = {"u": lambda job: [Item("", None)], "v": lambda job: [Item("", None)]}
+    play.mill.start("join", "s")
+    play.drain(items={"r": ["a", "b"], "s": ["x"], **items})
+    play.mill.start("join", "s", only={"u": "a"})
+    play.drain()
+    play.ran.clear()
+    run = play.mill.start("join", "s", from_stage="u")
+    play.drain(items=items)
+    assert play.run(run).state == "completed"
+    assert sorted(play.ran) == ["e/a", "e/b", "e/x", "u/a", "u/b"]
+
+
 def test_a_part_run_that_waits_stands_on_what_is_good_when_it_begins(opened: Open) -> None:
     play = opened(SITE)
     first = play.mill.start("site", "s")

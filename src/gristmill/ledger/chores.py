@@ -106,8 +106,8 @@ _SKIP = Sql(  # a higher attempt: whatever came from it is stale too
     f" error = 'no longer emitted', error_class = '{NOT_EMITTED}' WHERE id {{in ids}}"
 )
 _ITEMS_BEFORE = Sql(
-    "SELECT j.id, j.key, p.stage_id AS producer FROM gm_job j LEFT JOIN gm_job p ON p.id = j.parent_id"
-    f" WHERE {_IN_WINDOW} AND {_EMITTED} ORDER BY j.key"
+    "SELECT j.id, j.key, g.name AS producer FROM gm_job j LEFT JOIN gm_job p ON p.id = j.parent_id"
+    f" LEFT JOIN gm_stage g ON g.id = p.stage_id WHERE {_IN_WINDOW} AND {_EMITTED} ORDER BY j.key"
 )
 _SAME = (  # what does not pass through here may be large
     "INSERT INTO gm_job (run_id, stage_id, task_id, queue_id, pool, priority, key, args, parent_id, parent_attempt,"
@@ -217,13 +217,21 @@ def prune(tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], first: str, 
     return Batch(Counter(row.state for row in rows), {State.SKIPPED: len(rows)}, following)
 
 
-def take_over(tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], todo: Mapping[str, Any], most: int = BATCH) -> Batch:
-    """Adds the items that a stage had in an earlier run: those that do not come from a stage which is run here too.
+def take_over(
+    tx: Tx,
+    run: Mapping[str, Any],
+    stage: Mapping[str, Any],
+    todo: Mapping[str, Any],
+    own: Collection[str],
+    most: int = BATCH,
+) -> Batch:
+    """Adds the items that a stage had in an earlier run: those that do not come from a stage which is run here too (`own`,
+    by name: they may come from a run before that one).
 
     If only some keys are wanted, the others are here as they were, with their results.
     """
     window, following = _window(tx, todo["source"], todo["from"], most)
-    own, globs = set(todo["own"]), todo["keys"]
+    globs = todo["keys"]
     rows = [row for row in tx.all(_ITEMS_BEFORE, **window) if row.producer not in own]
     wanted = [row.id for row in rows if globs is None or any(alike(row.key, glob) for glob in globs)]
     others = sorted({row.id for row in rows} - set(wanted))

@@ -279,8 +279,7 @@ class Flow:
                 )
                 raise Refused(f"stage {stage['name']!r} cannot be taken from an earlier run: {words}; start a whole run")
             if found is not None and stage["todo"] is not None:
-                own = [row.source for row in before.values() if row.name in self._own_stages()]
-                todo = {**orjson.loads(stage["todo"]), "source": found.source, "own": own}
+                todo = {**orjson.loads(stage["todo"]), "source": found.source}
                 self.set_chores(stage, orjson.dumps(todo).decode(), stage["pruning"])
 
     def _own_stages(self) -> set[str]:
@@ -308,7 +307,7 @@ class Flow:
             if "select" in todo:
                 done = chores.requeue(self.tx, self.run, stage, chores.Selection(*todo["select"]), todo["from"])
             else:
-                done = chores.take_over(self.tx, self.run, stage, todo)
+                done = chores.take_over(self.tx, self.run, stage, todo, self._own_stages())
             self.recount(stage, done.before, done.after)
             if "source" in todo and self.tx.value(_IS_THERE, stage=todo["source"]) is None:
                 # Asked afterwards: items go after their stage. Without some of them the run must not seem to be whole.

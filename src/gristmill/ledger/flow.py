@@ -292,9 +292,12 @@ class Flow:
         if keys and stage["todo"] is None and _left(stage) == 0:
             had = f"stage {stage['name']!r} had in the last good run"
             raise Refused(f"no item that {had} has a key like {' or '.join(map(repr, keys))}")
-        if _left(stage) < stage["total"]:  # something of it is done already
-            self.tx.run(_BEGUN, run=self.run["id"])
+
+    def _take_batch(self, stage: dict[str, Any], todo: Mapping[str, Any]) -> chores.Batch:
+        done = chores.take_over(self.tx, self.run, stage, todo, self._own_stages())
+        if any(state in TERMINAL for state in done.after) and self.tx.run(_BEGUN, run=self.run["id"]):
             self.tx.notes.run(self.run["id"], state=State.IN_PROGRESS.word)
+        return done
 
     # ---- what is done in batches before a stage may be sealed
 
@@ -306,8 +309,10 @@ class Flow:
             todo = orjson.loads(stage["todo"])
             if "select" in todo:
                 done = chores.requeue(self.tx, self.run, stage, chores.Selection(*todo["select"]), todo["from"])
+            elif any(before["todo"] is not None for before in self._before(stage)):
+                return False  # what it takes over may have come from items that are not here yet
             else:
-                done = chores.take_over(self.tx, self.run, stage, todo, self._own_stages())
+                done = self._take_batch(stage, todo)
             self.recount(stage, done.before, done.after)
             if "source" in todo and self.tx.value(_IS_THERE, stage=todo["source"]) is None:
                 # Asked afterwards: items go after their stage. Without some of them the run must not seem to be whole.
@@ -339,6 +344,9 @@ class Flow:
 
     def followers(self, stage: dict[str, Any]) -> list[dict[str, Any]]:
         return [self.stages[number] for number in self.after[stage["id"]]]
+
+    def _before(self, stage: dict[str, Any]) -> list[dict[str, Any]]:
+        return [up for up in self.stages.values() if stage["id"] in self.after[up["id"]]]
 
     def _close(self, stage: dict[str, Any]) -> None:
         if stage["state"] == StageState.CLOSED:
@@ -395,7 +403,7 @@ class Flow:
             self._admit_no_more()
         else:
             for stage in self.stages.values():
-                self._wait_for(stage, [up for up in self.stages.values() if stage["id"] in self.after[up["id"]]])
+                self._wait_for(stage, self._before(stage))
         self.settle()
 
     def _wait_for(self, stage: dict[str, Any], upstreams: list[dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gristmill import Invalid
-from gristmill.errors import Refused
+from gristmill.errors import NotFound, Refused
 from gristmill.ledger import chores, remove
 from gristmill.ledger.emit import Item
 from gristmill.ledger.finish import Verdict
@@ -447,9 +447,9 @@ def test_a_part_run_whose_items_are_deleted_before_it_has_them_fails(opened: Ope
     over = play.run(run)
     assert (over.state, over.stage("total").outcome) == ("failed", "cancelled")
     assert "was deleted; start a whole run" in (over.error or "")
-    play.retry(run, stage="page")
-    play.drain()
-    assert play.run(run).state == "failed"  # nor is it whole the second time
+    with pytest.raises(Refused, match="stage 'find' is that of an earlier run, which was deleted; start a whole run"):
+        play.retry(run, stage="page")  # nor would it be whole the second time
+    assert play.run(run).state == "failed"
 
 
 @pytest.mark.parametrize("only", [5, {"page": 5}])
@@ -468,3 +468,58 @@ def test_what_a_run_under_way_stands_on_is_not_deleted(opened: Open) -> None:
     assert [key for key, _ in play.mill.results(part, "page")] == ["a", "b", "c"]
     play.drain()
     assert play.mill.delete_runs(ids=[before.id]).counts["runs"] == 1
+
+
+def deleted(play: Play) -> Run:
+    """A part run of which the run that it stands on is gone."""
+    before = good(play)
+    part = play.mill.start("site", "s", from_stage="total")
+    play.drain()
+    assert play.mill.delete_runs(ids=[before.id]).counts["runs"] == 1
+    play.ran.clear()
+    return part
+
+
+def test_a_stage_whose_run_was_deleted_is_nothing_to_stand_on(opened: Open) -> None:
+    play = opened(SITE)
+    part = deleted(play)
+    with pytest.raises(Refused, match=r"stage 'page' cannot .*: it is that of a run before, which was deleted; start"):
+        play.mill.start("site", "s", from_stage="total")
+    assert [run.id for run in play.mill.runs()] == [part.id]
+    assert ran(play, from_stage="publish") == ["publish"]  # `total` is the part run's own
+    later = play.mill.runs()[0]
+    with pytest.raises(NotFound, match=f"stage 'page' of run {later.id} is that of an earlier run, which was deleted"):
+        list(play.mill.results(later.id, "page"))
+
+
+def test_a_part_run_that_waits_has_nothing_to_stand_on_if_that_is_deleted(opened: Open) -> None:
+    play = opened(SITE)
+    deleted(play)
+    active = play.mill.start("site", "s", only=["find"])
+    waiting = play.mill.start("site", "s", from_stage="total", if_active="wait")
+    play.mill.cancel_run(active.id)
+    over = play.run(waiting)
+    assert (over.state, "which was deleted; start a whole run" in (over.error or "")) == ("failed", True)
+
+
+def test_results_of_a_run_that_was_deleted_are_not_taken_for_none(opened: Open) -> None:
+    play = opened(SITE)
+    part = deleted(play)
+    gone = f"stage '{{}}' of run {part.id} is that of an earlier run, which was deleted"
+    for stage in ("find", "page"):
+        with pytest.raises(NotFound, match=gone.format(stage)):
+            list(play.mill.results(part.id, stage))
+    assert list(play.mill.results(part.id, "total")) != []
+
+
+def test_a_part_run_is_not_retried_without_what_it_stands_on(opened: Open) -> None:
+    play = opened(SITE)
+    part = deleted(play)
+    before = invariants.snapshot(play.ledger)
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match="stage 'page' is that of an earlier run, which was deleted; start a whole run"):
+            play.retry(part, stage="total", dry_run=dry_run)
+    assert invariants.snapshot(play.ledger) == before
+    play.retry(part, stage="publish")  # stands on `total`, which is its own
+    play.drain()
+    assert (play.run(part).state, play.ran) == ("completed", ["publish"])

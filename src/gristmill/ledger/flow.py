@@ -47,7 +47,8 @@ _COUNTERS = Sql(
 _CHORES = Sql("UPDATE gm_stage SET todo = :todo, pruning = :pruning, waiting_for = :waiting_for WHERE id = :stage")
 _ITS_JOB = Sql("SELECT id, state FROM gm_job WHERE stage_id = :stage {lock}")
 _LAST_GOOD_STAGES = Sql(
-    f"SELECT g.name, coalesce(g.source_id, g.id) AS source FROM gm_stage g WHERE g.run_id = {LAST_WHOLE_RUN % ':subject'}"
+    "SELECT g.name, coalesce(g.source_id, g.id) AS source, f.id IS NOT NULL AS there FROM gm_stage g"
+    f" LEFT JOIN gm_stage f ON f.id = coalesce(g.source_id, g.id) WHERE g.run_id = {LAST_WHOLE_RUN % ':subject'}"
 )
 _IS_THERE = Sql("SELECT 1 FROM gm_stage WHERE id = :stage")
 _BEGUN = Sql(
@@ -269,15 +270,12 @@ class Flow:
         needed = {up for up, followers in self.after.items() for f in followers if not is_taken(self.stages[f])}
         for stage in self.stages.values():
             found = before.get(stage["name"])
+            needs = stage["todo"] is not None or (is_taken(stage) and stage["id"] in needed)
+            if needs and (found is None or not found.there):
+                why = _why_not(found, before)
+                raise Refused(f"stage {stage['name']!r} cannot be taken from an earlier run: {why}; start a whole run")
             if found is not None and is_taken(stage):
                 self.tx.run(_TAKEN, stage=stage["id"], source=found.source)
-            elif found is None and (stage["todo"] is not None or (is_taken(stage) and stage["id"] in needed)):
-                words = (
-                    "no run of this subject ended well"
-                    if not before
-                    else "the last good run of this subject did not have it"
-                )
-                raise Refused(f"stage {stage['name']!r} cannot be taken from an earlier run: {words}; start a whole run")
             if found is not None and stage["todo"] is not None:
                 todo = {**orjson.loads(stage["todo"]), "source": found.source}
                 self.set_chores(stage, orjson.dumps(todo).decode(), stage["pruning"])
@@ -444,6 +442,12 @@ _COUNTER_NAMES = ("total", "completed", "with_errors", "failed", "skipped", "can
 def is_taken(stage: Mapping[str, Any]) -> bool:
     """Is it not run at all, but stands for what an earlier run did?"""
     return bool(stage["state"] == StageState.CLOSED and stage["outcome"] == State.SKIPPED and stage["opened_at"] is None)
+
+
+def _why_not(found: Any, before: Mapping[str, Any]) -> str:
+    if found is not None:
+        return "it is that of a run before, which was deleted"
+    return "the last good run of this subject did not have it" if before else "no run of this subject ended well"
 
 
 def has_chores(stage: Mapping[str, Any]) -> int:

@@ -106,17 +106,21 @@ _SKIP = Sql(  # a higher attempt: whatever came from it is stale too
     f" error = 'no longer emitted', error_class = '{NOT_EMITTED}' WHERE id {{in ids}}"
 )
 _NOT_RUN = f"h.attempt = 0 AND h.state IN ({numbers(SUCCESS)})"  # it is here as it was
+# Keys of a limit are asked for when items are emitted: if the stage has another one now, all that it had have one together.
+_LIMIT_NOW = "CASE WHEN l.name = r.name THEN l.id ELSE CAST(:rule AS int) END"
 _ITEMS_BEFORE = Sql(  # with their producers there, and those here that stand for these
-    "SELECT j.id, coalesce(h.id, j.parent_id), coalesce(h.attempt, j.parent_attempt), j.key, g.name AS producer,"
-    " h.id IS NOT NULL AS kept FROM gm_job j LEFT JOIN gm_job p ON p.id = j.parent_id"
+    "SELECT j.id, coalesce(h.id, j.parent_id), coalesce(h.attempt, j.parent_attempt),"
+    f" {_LIMIT_NOW}, j.key, g.name AS producer, h.id IS NOT NULL AS kept"
+    " FROM gm_job j LEFT JOIN gm_job p ON p.id = j.parent_id"
     " LEFT JOIN gm_stage g ON g.id = p.stage_id LEFT JOIN gm_stage o ON o.run_id = :run AND o.name = g.name"
     f" LEFT JOIN gm_job h ON h.stage_id = o.id AND h.key = p.key AND {_NOT_RUN}"
+    " LEFT JOIN gm_limit l ON l.id = j.limit_id LEFT JOIN gm_limit r ON r.id = CAST(:rule AS int)"
     f" WHERE {_IN_WINDOW} AND {_EMITTED} ORDER BY j.key"
 )
 _SAME = (  # what does not pass through here may be large
     "INSERT INTO gm_job (run_id, stage_id, task_id, queue_id, pool, priority, key, args, parent_id, parent_attempt,"
     " created_at, limit_id, %s) SELECT :run, CAST(:stage AS bigint), :task, :queue, :pool, :priority, j.key, j.args,"
-    " f.parent, f.number, {now}, j.limit_id, %s FROM {rows f: job bigint, parent bigint, number int}"
+    " f.parent, f.number, {now}, f.lim, %s FROM {rows f: job bigint, parent bigint, number int, lim int}"
     " JOIN gm_job j ON j.id = f.job WHERE true"
     " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING state, id, limit_id"
 )
@@ -124,8 +128,7 @@ _TO_DO = Sql(
     _SAME
     % (
         "state, ready, run_at",
-        f"{State.QUEUED:d}, CASE WHEN j.limit_id IS NULL THEN {{next}} END,"
-        " CASE WHEN j.limit_id IS NOT NULL THEN {waiting} END",
+        f"{State.QUEUED:d}, CASE WHEN f.lim IS NULL THEN {{next}} END, CASE WHEN f.lim IS NOT NULL THEN {{waiting}} END",
     )
 )
 _BAD = f"j.state IN ({State.FAILED:d}, {State.CANCELLED:d})"
@@ -237,10 +240,11 @@ def take_over(
     """
     window, following = _window(tx, todo["source"], todo["from"], most)
     globs = todo["keys"]
-    rows = [row for row in tx.all(_ITEMS_BEFORE, run=run["id"], **window) if row.kept or row.producer not in own]
+    found = tx.all(_ITEMS_BEFORE, run=run["id"], rule=stage["limit_id"], **window)
+    rows = [row for row in found if row.kept or row.producer not in own]
     chosen = {row.id for row in rows if not row.kept and (globs is None or any(alike(row.key, glob) for glob in globs))}
-    wanted = [row[:3] for row in rows if row.id in chosen]
-    others = [row[:3] for row in rows if row.id not in chosen]
+    wanted = [row[:4] for row in rows if row.id in chosen]
+    others = [row[:4] for row in rows if row.id not in chosen]
     how = {"run": run["id"], "stage": stage["id"], "priority": run["priority"]}
     how |= {"task": stage["task_id"], "queue": stage["queue_id"], "pool": stage["pool"]}
     added = tx.tuples(_TO_DO, f=wanted, **how) if wanted else []

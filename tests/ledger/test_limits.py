@@ -864,3 +864,53 @@ def test_keys_of_which_jobs_wait_are_found_from_key_to_key(opened: Open) -> None
         assert limits.waiting_keys(tx, most=15) + limits.waiting_keys(tx, keys[14]) == keys
     assert "gm_job_limited" in told, told
     assert "gm_job_later" not in told
+
+
+# ---- in part runs
+
+
+def limited(opened: Open, limit: Limit | None) -> Play:
+    """The same pipeline, as it was or is now."""
+    return opened(plan("crawl", find=step(), page=each("find", limit=limit) if limit else each("find")))
+
+
+def taken_over(play: Play, **part: Any) -> list[tuple[str, str] | None]:
+    """The limits, with their keys, of what a part run takes over."""
+    run = play.mill.start("crawl", "s", **part)
+    rows = play.rows(
+        "SELECT l.name, l.key FROM gm_job j LEFT JOIN gm_limit l ON l.id = j.limit_id WHERE j.run_id = :run ORDER BY j.key",
+        run=run.id,
+    )
+    return [None if row.name is None else (row.name, row.key) for row in rows]
+
+
+def crawled(play: Play) -> None:
+    play.mill.start("crawl", "s")
+    items = [Item(key, None, None, {"page": f"{key}.org"}) for key in ("a", "b", "c")]
+    play.drain(items={"find": items})
+
+
+def test_items_of_a_part_run_keep_the_keys_of_their_limit(opened: Open) -> None:
+    play = limited(opened, HOST)
+    crawled(play)
+    assert taken_over(play, from_stage="page") == [("host", "a.org"), ("host", "b.org"), ("host", "c.org")]
+
+
+@pytest.mark.parametrize("before", [None, Limit("tenant", per="who")])
+def test_a_limit_that_is_new_holds_for_a_part_run_too(opened: Open, before: Limit | None) -> None:
+    """What its keys would be, nobody has asked these items: they have one together."""
+    crawled(limited(opened, before))
+    play = limited(opened, HOST)
+    assert taken_over(play, from_stage="page") == [("host", "")] * 3
+    player = play.player()
+    held = player.take()
+    assert (len(held), waiting(play)) == (2, 1)
+    player.complete(*held)
+    assert len(player.take()) == 1
+
+
+def test_a_limit_that_is_no_more_does_not_hold_for_a_part_run(opened: Open) -> None:
+    crawled(limited(opened, HOST))
+    play = limited(opened, None)
+    assert taken_over(play, only={"page": "a*"}) == [None] * 3
+    assert (len(play.player().take()), waiting(play)) == (1, 0)

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
 from typing import Any
 
 import pytest
 
 from gristmill import Invalid
-from gristmill.errors import Refused
+from gristmill.errors import NotFound, Refused
 from gristmill.ledger import chores, remove
 from gristmill.ledger.emit import Item
 from gristmill.ledger.finish import Verdict
 from gristmill.model import Run
 from tests.ledger import invariants
 from tests.ledger.conftest import Open
-from tests.ledger.play import Play, each, gate, plan, step
+from tests.ledger.play import Items, Play, each, gate, plan, step
 from tests.ledger.test_again import small_batches
 
 __all__ = ["small_batches"]
 
 SITE = plan("site", find=step(), page=each("find"), ok=gate("page"), total=step("page"), publish=step("total"))
+CHAIN = plan("chain", find=step(), page=each("find"), index=each("page"), word=each("index"), total=step("word"))
+ON: Items = {"page": lambda job: [Item("", None)], "index": ["x", "y"]}  # what goes on from each page, and from its index
 TWO = plan("two", a=step(), b=step(), both=each("a", "b"), deep=each("both", need=0), end=step("deep", need=0))
 
 
-def good(play: Play, pipeline: str = "site", **items: list[str]) -> Run:
+def good(play: Play, pipeline: str = "site", **items: Any) -> Run:
     """A run that ended well."""
     run = play.mill.start(pipeline, "s")
     play.drain(items=items or {"find": ["a", "b", "c"]})
@@ -119,6 +122,114 @@ def test_the_items_that_were_not_chosen_are_there_as_they_were(opened: Open) -> 
     assert dict(play.mill.results(later.id, "page")) == {"a": "a1", "b": "b2"}
 
 
+def keys(play: Play, run: Run, stage: str) -> list[str]:
+    return [key for key, _ in play.mill.results(run.id, stage)]
+
+
+def test_what_came_from_items_that_were_not_chosen_is_there_as_it_was(opened: Open) -> None:
+    """Through all stages: or what is computed from these next, and all that stands on this run, would be of a few only."""
+    play = opened(CHAIN)
+    good(play, "chain", find=["2023", "2024"], **ON)
+    part = play.mill.start("chain", "s", only={"page": "2024*", "index": None, "word": None, "total": None})
+    play.drain(items={**ON, "index": ["y", "z"]})
+    assert (play.run(part).state, play.ran) == (
+        "completed",
+        ["page/2024", "index/2024", "word/2024/y", "word/2024/z", "total"],
+    )
+    assert (keys(play, part, "page"), keys(play, part, "index")) == (["2023", "2024"], ["2023", "2024"])
+    assert keys(play, part, "word") == ["2023/x", "2023/y", "2024/y", "2024/z"]
+    play.ran.clear()
+    other = play.mill.start("chain", "s", only={"page": "2023", "index": None, "word": None})
+    play.drain(items={**ON, "index": ["x"]})
+    assert play.ran == ["page/2023", "index/2023", "word/2023/x"]
+    assert keys(play, other, "word") == ["2023/x", "2024/y", "2024/z"]
+    play.ran.clear()
+    play.mill.start("chain", "s", from_stage="index")
+    play.drain(items=ON)
+    assert play.ran[:2] == ["index/2023", "index/2024"]
+
+
+def test_what_came_from_an_item_that_was_not_chosen_has_its_result(opened: Open) -> None:
+    play = opened(CHAIN)
+    play.mill.start("chain", "s")
+    player = play.player()
+    play.turn(player, {"find": ["a", "b", "c"]}, {})
+    play.turn(player, ON, {})
+    for job, verdict in zip(player.take(), ("completed", "completed", "permanent"), strict=True):
+        player.end(job, Verdict(verdict), result=f'"{job.key}1"', reason="so it was")
+    play.drain(player)
+    part = play.mill.start("chain", "s", only={"page": "b", "index": None})
+    play.turn(player, ON, {})
+    player.complete(player.take_one(), result='"b2"')
+    assert dict(play.mill.results(part.id, "index")) == {"a": "a1", "b": "b2"}
+    assert play.counters(part.id, "index") == (3, 2, 0, 1, 0)
+    assert play.run(part).state == "completed"
+
+
+def test_an_item_that_was_not_chosen_gives_its_items_again_when_it_is_retried(opened: Open) -> None:
+    play = opened(CHAIN)
+    good(play, "chain", find=["a", "b"], **ON)
+    part = play.mill.start("chain", "s", only={"page": "b", "index": None, "word": None})
+    play.drain(items=ON)
+    play.ran.clear()
+    play.retry(part, stage="index", key="a")
+    play.drain(items={"index": ["y", "z"]})
+    assert play.ran == ["index/a", "word/a/z"]
+    assert keys(play, part, "word") == ["a/y", "a/z", "b/x", "b/y"]
+    play.ran.clear()
+    play.retry(part, stage="page", key="a")
+    play.drain()
+    assert (play.ran, keys(play, part, "index"), keys(play, part, "word")) == (["page/a"], ["b"], ["b/x", "b/y"])
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("chosen", ["0*", "2*", "*5"])
+def test_what_came_from_many_items_that_were_not_chosen_comes_in_batches(opened: Open, chosen: str) -> None:
+    play = opened(CHAIN)
+    numbers = [f"{n:02}" for n in range(30)]
+    good(play, "chain", find=numbers, **ON)
+    part = play.mill.start("chain", "s", only={"page": chosen, "index": None, "word": None})
+    while play.carry_on() or play.turn(play.player(), ON, {}):
+        invariants.check(play.ledger)
+    assert play.run(part).state == "completed"
+    assert (keys(play, part, "index"), keys(play, part, "word")) == (numbers, [f"{n}/{w}" for n in numbers for w in "xy"])
+    assert len(play.ran) == 4 * sum(fnmatch(n, chosen) for n in numbers)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_what_came_from_items_that_were_not_chosen_comes_also_after_a_retry_of_a_cancelled_run(opened: Open) -> None:
+    play = opened(CHAIN)
+    numbers = [f"{n:02}" for n in range(30)]
+    good(play, "chain", find=numbers, **ON)
+    part = play.mill.start("chain", "s", only={"page": "*1", "index": None, "word": None})
+    play.turn(play.player(), ON, {})
+    play.mill.cancel_run(part.id)
+    play.drain()
+    assert play.run(part).state == "cancelled"
+    play.retry(part)
+    play.drain(items=ON)
+    assert (play.run(part).state, keys(play, part, "index")) == ("completed", numbers)
+    assert keys(play, part, "word") == [f"{n}/{w}" for n in numbers for w in "xy"]
+
+
+def test_items_of_both_kinds_meet_in_a_stage(opened: Open) -> None:
+    """From a stage that is not run they are done again, from what was not chosen of another they are as they were."""
+    play = opened(plan("join", r=step(), s=step(), u=each("r"), v=each("s"), e=each("u", "v")))
+    on: Items = {"u": ON["page"], "v": ON["page"]}
+    good(play, "join", r=["a", "b"], s=["x"], **on)
+    part = play.mill.start("join", "s", only={"u": "a", "e": None})
+    play.drain(items=on)
+    assert (sorted(play.ran), keys(play, part, "e")) == (["e/a", "e/x", "u/a"], ["a", "b", "x"])
+
+
+def test_of_a_stage_that_is_new_nothing_came_from_items_that_were_not_chosen(opened: Open) -> None:
+    play = opened(plan("chain", find=step(), page=each("find"), total=step("page")))
+    good(play, "chain", find=["a", "b"])
+    newer = opened(CHAIN)
+    with pytest.raises(Refused, match=r"stage 'index' cannot be taken .* the last good run of this subject did not have it"):
+        newer.mill.start("chain", "s", only={"page": "a", "index": None, "word": None})
+
+
 def test_results_are_those_of_the_run_that_is_stood_on(opened: Open) -> None:
     play = opened(SITE)
     run = play.mill.start("site", "s")
@@ -204,6 +315,20 @@ def test_a_stage_gets_items_from_both_a_stage_that_runs_and_one_that_does_not(op
         play.drain(items={"a": ["a2", "a3"]})
         assert play.run(run).state == "completed"
         assert sorted(play.ran) == ["a", "both/a2", "both/a3", "both/b1", "both/b2", "end"]
+
+
+def test_items_of_a_stage_that_runs_are_known_as_such_also_if_they_come_from_an_earlier_run_of_it(opened: Open) -> None:
+    """The items of `e` are those of the first run, and so are their producers: `u` of the second has none in `e`."""
+    play = opened(plan("join", r=step(), s=step(), u=each("r"), v=each("s"), e=each("u", "v")))
+    on: Items = {"u": ON["page"], "v": ON["page"]}
+    good(play, "join", r=["a", "b"], s=["x"], **on)
+    play.mill.start("join", "s", only={"u": "a"})
+    play.drain()
+    play.ran.clear()
+    run = play.mill.start("join", "s", from_stage="u")
+    play.drain(items=on)
+    assert play.run(run).state == "completed"
+    assert sorted(play.ran) == ["e/a", "e/b", "e/x", "u/a", "u/b"]
 
 
 def test_a_part_run_that_waits_stands_on_what_is_good_when_it_begins(opened: Open) -> None:
@@ -322,9 +447,9 @@ def test_a_part_run_whose_items_are_deleted_before_it_has_them_fails(opened: Ope
     over = play.run(run)
     assert (over.state, over.stage("total").outcome) == ("failed", "cancelled")
     assert "was deleted; start a whole run" in (over.error or "")
-    play.retry(run, stage="page")
-    play.drain()
-    assert play.run(run).state == "failed"  # nor is it whole the second time
+    with pytest.raises(Refused, match="stage 'find' is that of an earlier run, which was deleted; start a whole run"):
+        play.retry(run, stage="page")  # nor would it be whole the second time
+    assert play.run(run).state == "failed"
 
 
 @pytest.mark.parametrize("only", [5, {"page": 5}])
@@ -343,3 +468,58 @@ def test_what_a_run_under_way_stands_on_is_not_deleted(opened: Open) -> None:
     assert [key for key, _ in play.mill.results(part, "page")] == ["a", "b", "c"]
     play.drain()
     assert play.mill.delete_runs(ids=[before.id]).counts["runs"] == 1
+
+
+def deleted(play: Play) -> Run:
+    """A part run of which the run that it stands on is gone."""
+    before = good(play)
+    part = play.mill.start("site", "s", from_stage="total")
+    play.drain()
+    assert play.mill.delete_runs(ids=[before.id]).counts["runs"] == 1
+    play.ran.clear()
+    return part
+
+
+def test_a_stage_whose_run_was_deleted_is_nothing_to_stand_on(opened: Open) -> None:
+    play = opened(SITE)
+    part = deleted(play)
+    with pytest.raises(Refused, match=r"stage 'page' cannot .*: it is that of a run before, which was deleted; start"):
+        play.mill.start("site", "s", from_stage="total")
+    assert [run.id for run in play.mill.runs()] == [part.id]
+    assert ran(play, from_stage="publish") == ["publish"]  # `total` is the part run's own
+    later = play.mill.runs()[0]
+    with pytest.raises(NotFound, match=f"stage 'page' of run {later.id} is that of an earlier run, which was deleted"):
+        list(play.mill.results(later.id, "page"))
+
+
+def test_a_part_run_that_waits_has_nothing_to_stand_on_if_that_is_deleted(opened: Open) -> None:
+    play = opened(SITE)
+    deleted(play)
+    active = play.mill.start("site", "s", only=["find"])
+    waiting = play.mill.start("site", "s", from_stage="total", if_active="wait")
+    play.mill.cancel_run(active.id)
+    over = play.run(waiting)
+    assert (over.state, "which was deleted; start a whole run" in (over.error or "")) == ("failed", True)
+
+
+def test_results_of_a_run_that_was_deleted_are_not_taken_for_none(opened: Open) -> None:
+    play = opened(SITE)
+    part = deleted(play)
+    gone = f"stage '{{}}' of run {part.id} is that of an earlier run, which was deleted"
+    for stage in ("find", "page"):
+        with pytest.raises(NotFound, match=gone.format(stage)):
+            list(play.mill.results(part.id, stage))
+    assert list(play.mill.results(part.id, "total")) != []
+
+
+def test_a_part_run_is_not_retried_without_what_it_stands_on(opened: Open) -> None:
+    play = opened(SITE)
+    part = deleted(play)
+    before = invariants.snapshot(play.ledger)
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match="stage 'page' is that of an earlier run, which was deleted; start a whole run"):
+            play.retry(part, stage="total", dry_run=dry_run)
+    assert invariants.snapshot(play.ledger) == before
+    play.retry(part, stage="publish")  # stands on `total`, which is its own
+    play.drain()
+    assert (play.run(part).state, play.ran) == ("completed", ["publish"])

@@ -49,6 +49,10 @@ _RESET = Sql(
     "UPDATE gm_stage SET state = :state, outcome = NULL, closed_at = NULL, waiting_for = :waiting_for, todo = :todo,"
     " pruning = :pruning WHERE id = :stage"
 )
+_GONE = Sql(  # stages that stand for one of a run that was deleted
+    "SELECT g.id, g.name FROM gm_stage g LEFT JOIN gm_stage f ON f.id = g.source_id"
+    " WHERE g.run_id = :run AND g.source_id IS NOT NULL AND f.id IS NULL ORDER BY g.position"
+)
 _WITH_PARTS = Sql("SELECT id FROM gm_job WHERE stage_id = :stage AND parts_left > 0")
 _SET_ASIDE = Sql(
     f"UPDATE gm_job SET state = {State.CANCELLED:d}, ready = NULL, run_at = NULL, worker_id = NULL, unique_key = NULL,"
@@ -220,6 +224,7 @@ class _Again:
             if stage["id"] in self.todo or depends or (self.cut_off and _was_cut_off(stage)):
                 affected.add(stage["id"])
                 self._reset(stage, behind=stage["id"] in behind)
+        self._refuse_if_gone(affected)
         for stage in stages:
             if stage["id"] in affected:
                 self._wait(stage)
@@ -235,6 +240,13 @@ class _Again:
             self.flow.run["reason"] = None
         self.flow.settle()
         return [stage["name"] for stage in stages if stage["id"] in behind & affected]
+
+    def _refuse_if_gone(self, affected: set[int]) -> None:
+        """What stood on results that are there no more would be run again as if there had been none."""
+        for row in self.tx.all(_GONE, run=self.flow.run["id"]):
+            if affected.intersection(self.flow.after[row.id]):
+                gone = f"stage {row.name!r} is that of an earlier run, which was deleted"
+                raise Refused(f"run {self.flow.run['id']}: {gone}; start a whole run")
 
     def _waits(self, stage: dict[str, Any]) -> bool:
         """Is it a plain one, whose turn has not come yet?"""

@@ -107,22 +107,30 @@ _SKIP = Sql(  # a higher attempt: whatever came from it is stale too
     " worker_id = NULL, unique_key = NULL, cancel = {false}, result = NULL, fingerprint = NULL, finished_at = {now},"
     f" error = 'no longer emitted', error_class = '{NOT_EMITTED}' WHERE id {{in ids}}"
 )
-_ITEMS_BEFORE = Sql(
-    "SELECT j.id, j.key, p.stage_id AS producer FROM gm_job j LEFT JOIN gm_job p ON p.id = j.parent_id"
+_NOT_RUN = f"h.attempt = 0 AND h.state IN ({numbers(SUCCESS)})"  # it is here as it was
+# Keys of a limit are asked for when items are emitted: if the stage has another one now, all that it had have one together.
+_LIMIT_NOW = "CASE WHEN l.name = r.name THEN l.id ELSE CAST(:rule AS int) END"
+_ITEMS_BEFORE = Sql(  # with their producers there, and those here that stand for these
+    "SELECT j.id, coalesce(h.id, j.parent_id), coalesce(h.attempt, j.parent_attempt),"
+    f" {_LIMIT_NOW}, j.key, g.name AS producer, h.id IS NOT NULL AS kept"
+    " FROM gm_job j LEFT JOIN gm_job p ON p.id = j.parent_id"
+    " LEFT JOIN gm_stage g ON g.id = p.stage_id LEFT JOIN gm_stage o ON o.run_id = :run AND o.name = g.name"
+    f" LEFT JOIN gm_job h ON h.stage_id = o.id AND h.key = p.key AND {_NOT_RUN}"
+    " LEFT JOIN gm_limit l ON l.id = j.limit_id LEFT JOIN gm_limit r ON r.id = CAST(:rule AS int)"
     f" WHERE {_IN_WINDOW} AND {_EMITTED} ORDER BY j.key"
 )
 _SAME = (  # what does not pass through here may be large
     "INSERT INTO gm_job (run_id, stage_id, task_id, queue_id, pool, priority, key, args, parent_id, parent_attempt,"
     " created_at, limit_id, %s) SELECT :run, CAST(:stage AS bigint), :task, :queue, :pool, :priority, j.key, j.args,"
-    " j.parent_id, j.parent_attempt, {now}, j.limit_id, %s FROM gm_job j WHERE j.id {in ids}"
+    " f.parent, f.number, {now}, f.lim, %s FROM {rows f: job bigint, parent bigint, number int, lim int}"
+    " JOIN gm_job j ON j.id = f.job WHERE true"
     " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING state, id, limit_id"
 )
 _TO_DO = Sql(
     _SAME
     % (
         "state, ready, run_at",
-        f"{State.QUEUED:d}, CASE WHEN j.limit_id IS NULL THEN {{next}} END,"
-        " CASE WHEN j.limit_id IS NOT NULL THEN {waiting} END",
+        f"{State.QUEUED:d}, CASE WHEN f.lim IS NULL THEN {{next}} END, CASE WHEN f.lim IS NOT NULL THEN {{waiting}} END",
     )
 )
 _BAD = f"j.state IN ({State.FAILED:d}, {State.CANCELLED:d})"
@@ -226,24 +234,34 @@ def prune(tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], first: str, 
     return Batch(Counter(row.state for row in rows), {State.SKIPPED: len(rows)}, following)
 
 
-def take_over(tx: Tx, run: Mapping[str, Any], stage: Mapping[str, Any], todo: Mapping[str, Any], most: int = BATCH) -> Batch:
-    """Adds the items that a stage had in an earlier run: those that do not come from a stage which is run here too.
+def take_over(
+    tx: Tx,
+    run: Mapping[str, Any],
+    stage: Mapping[str, Any],
+    todo: Mapping[str, Any],
+    own: Collection[str],
+    most: int = BATCH,
+) -> Batch:
+    """Adds the items that a stage had in an earlier run: those that do not come from a stage which is run here too (`own`,
+    by name: they may come from a run before that one).
 
-    If only some keys are wanted, the others are here as they were, with their results.
+    If only some keys are wanted, the others are here as they were, with their results; and so is what came from those.
     """
     window, following = _window(tx, todo["source"], todo["from"], most)
-    own, globs = set(todo["own"]), todo["keys"]
-    rows = [row for row in tx.all(_ITEMS_BEFORE, **window) if row.producer not in own]
-    wanted = [row.id for row in rows if globs is None or any(alike(row.key, glob) for glob in globs)]
-    others = sorted({row.id for row in rows} - set(wanted))
+    globs = todo["keys"]
+    found = tx.all(_ITEMS_BEFORE, run=run["id"], rule=stage["limit_id"], **window)
+    rows = [row for row in found if row.kept or row.producer not in own]
+    chosen = {row.id for row in rows if not row.kept and (globs is None or any(alike(row.key, glob) for glob in globs))}
+    wanted = [row[:4] for row in rows if row.id in chosen]
+    others = [row[:4] for row in rows if row.id not in chosen]
     how = {"run": run["id"], "stage": stage["id"], "priority": run["priority"]}
     how |= {"task": stage["task_id"], "queue": stage["queue_id"], "pool": stage["pool"]}
-    added = tx.tuples(_TO_DO, ids=wanted, **how) if wanted else []
+    added = tx.tuples(_TO_DO, f=wanted, **how) if wanted else []
     if added:
         tx.ring(stage["queue_id"])
     for _, _, limit in added:
         tx.poke(limit)
-    ended = tx.tuples(_AS_IT_IS, ids=others, **how) if others else []
+    ended = tx.tuples(_AS_IT_IS, f=others, **how) if others else []
     moment(tx, [Ended(job, stage["task_id"]) for _, job, _ in ended])
     return Batch({}, Counter(state for state, _, _ in added + ended), following)
 

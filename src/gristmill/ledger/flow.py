@@ -51,7 +51,8 @@ _LEFT_OUT = Sql(
 )
 _ITS_JOB = Sql("SELECT id, state FROM gm_job WHERE stage_id = :stage {lock}")
 _LAST_GOOD_STAGES = Sql(
-    f"SELECT g.name, coalesce(g.source_id, g.id) AS source FROM gm_stage g WHERE g.run_id = {LAST_WHOLE_RUN % ':subject'}"
+    "SELECT g.name, coalesce(g.source_id, g.id) AS source, f.id IS NOT NULL AS there FROM gm_stage g"
+    f" LEFT JOIN gm_stage f ON f.id = coalesce(g.source_id, g.id) WHERE g.run_id = {LAST_WHOLE_RUN % ':subject'}"
 )
 _IS_THERE = Sql("SELECT 1 FROM gm_stage WHERE id = :stage")
 _BEGUN = Sql(
@@ -273,18 +274,14 @@ class Flow:
         needed = {up for up, followers in self.after.items() for f in followers if not is_taken(self.stages[f])}
         for stage in self.stages.values():
             found = before.get(stage["name"])
+            needs = stage["todo"] is not None or (is_taken(stage) and stage["id"] in needed)
+            if needs and (found is None or not found.there):
+                why = _why_not(found, before)
+                raise Refused(f"stage {stage['name']!r} cannot be taken from an earlier run: {why}; start a whole run")
             if found is not None and is_taken(stage):
                 self.tx.run(_TAKEN, stage=stage["id"], source=found.source)
-            elif found is None and (stage["todo"] is not None or (is_taken(stage) and stage["id"] in needed)):
-                words = (
-                    "no run of this subject ended well"
-                    if not before
-                    else "the last good run of this subject did not have it"
-                )
-                raise Refused(f"stage {stage['name']!r} cannot be taken from an earlier run: {words}; start a whole run")
             if found is not None and stage["todo"] is not None:
-                own = [row.source for row in before.values() if row.name in self._own_stages()]
-                todo = {**orjson.loads(stage["todo"]), "source": found.source, "own": own}
+                todo = {**orjson.loads(stage["todo"]), "source": found.source}
                 self.set_chores(stage, orjson.dumps(todo).decode(), stage["pruning"])
 
     def _own_stages(self) -> set[str]:
@@ -297,9 +294,12 @@ class Flow:
         if keys and stage["todo"] is None and _left(stage) == 0:
             had = f"stage {stage['name']!r} had in the last good run"
             raise Refused(f"no item that {had} has a key like {' or '.join(map(repr, keys))}")
-        if _left(stage) < stage["total"]:  # something of it is done already
-            self.tx.run(_BEGUN, run=self.run["id"])
+
+    def _take_batch(self, stage: dict[str, Any], todo: Mapping[str, Any]) -> chores.Batch:
+        done = chores.take_over(self.tx, self.run, stage, todo, self._own_stages())
+        if any(state in TERMINAL for state in done.after) and self.tx.run(_BEGUN, run=self.run["id"]):
             self.tx.notes.run(self.run["id"], state=State.IN_PROGRESS.word)
+        return done
 
     # ---- what is done in batches before a stage may be sealed
 
@@ -311,8 +311,10 @@ class Flow:
             todo = orjson.loads(stage["todo"])
             if "select" in todo:
                 done = chores.requeue(self.tx, self.run, stage, chores.Selection(*todo["select"]), todo["from"])
+            elif any(before["todo"] is not None for before in self._before(stage)):
+                return False  # what it takes over may have come from items that are not here yet
             else:
-                done = chores.take_over(self.tx, self.run, stage, todo)
+                done = self._take_batch(stage, todo)
             self.recount(stage, done.before, done.after)
             if "source" in todo and self.tx.value(_IS_THERE, stage=todo["source"]) is None:
                 # Asked afterwards: items go after their stage. Without some of them the run must not seem to be whole.
@@ -344,6 +346,9 @@ class Flow:
 
     def followers(self, stage: dict[str, Any]) -> list[dict[str, Any]]:
         return [self.stages[number] for number in self.after[stage["id"]]]
+
+    def _before(self, stage: dict[str, Any]) -> list[dict[str, Any]]:
+        return [up for up in self.stages.values() if stage["id"] in self.after[up["id"]]]
 
     def _close(self, stage: dict[str, Any]) -> None:
         if stage["state"] == StageState.CLOSED:
@@ -406,7 +411,7 @@ class Flow:
             self._admit_no_more()
         else:
             for stage in self.stages.values():
-                self._wait_for(stage, [up for up in self.stages.values() if stage["id"] in self.after[up["id"]]])
+                self._wait_for(stage, self._before(stage))
         self.settle()
 
     def _wait_for(self, stage: dict[str, Any], upstreams: list[dict[str, Any]]) -> None:
@@ -447,6 +452,12 @@ _COUNTER_NAMES = ("total", "completed", "with_errors", "failed", "skipped", "can
 def is_taken(stage: Mapping[str, Any]) -> bool:
     """Is it not run at all, but stands for what an earlier run did?"""
     return bool(stage["state"] == StageState.CLOSED and stage["outcome"] == State.SKIPPED and stage["opened_at"] is None)
+
+
+def _why_not(found: Any, before: Mapping[str, Any]) -> str:
+    if found is not None:
+        return "it is that of a run before, which was deleted"
+    return "the last good run of this subject did not have it" if before else "no run of this subject ended well"
 
 
 def has_chores(stage: Mapping[str, Any]) -> int:

@@ -29,7 +29,9 @@ _RESULTS = (
     f" AND state IN ({State.COMPLETED:d}, {State.COMPLETED_WITH_ERRORS:d}) AND key {{}} :after ORDER BY key LIMIT :most"
 )
 _FIRST_RESULTS, _MORE_RESULTS = Sql(_RESULTS.format(">=")), Sql(_RESULTS.format(">"))
-_STAGE_IDS = Sql("SELECT name, coalesce(source_id, id) AS id FROM gm_stage WHERE run_id = :run")
+_STAGE_IDS = Sql(
+    "SELECT g.name, f.id FROM gm_stage g LEFT JOIN gm_stage f ON f.id = coalesce(g.source_id, g.id) WHERE g.run_id = :run"
+)
 
 
 def results(look: Look, run: int, stage: str, page: int = 1000, after: str | None = None) -> Iterator[tuple[str, Any]]:
@@ -37,6 +39,8 @@ def results(look: Look, run: int, stage: str, page: int = 1000, after: str | Non
     stages = {row.name: row.id for row in look(Tx.all, _STAGE_IDS, run=run)}
     if stage not in stages:
         raise NotFound(f"run {run} has no stage {quoted(stage)}{did_you_mean(stage, stages)}")
+    if stages[stage] is None:
+        raise NotFound(f"stage {stage!r} of run {run} is that of an earlier run, which was deleted; start a whole run")
     query = _FIRST_RESULTS if after is None else _MORE_RESULTS
     after = after or ""
     while True:

@@ -175,15 +175,18 @@ def _write_plan(tx: Tx, run: int, plan: Sequence[PlannedStage], part: PartRun | 
 
 def _rows(plan: Sequence[PlannedStage], part: PartRun | None) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
+    in_part: set[str] = set()  # some of their items are not run, nor is what came from these
     for position, stage in enumerate(plan):
         how = (stage.name, position, *stage[1:-1])
         waits = len(stage.upstreams) if part is None else sum(up in part.stages for up in stage.upstreams)
         if part is not None and stage.name not in part.stages:
             rows.append((*how, waits, int(StageState.CLOSED), int(State.SKIPPED), None))
             continue
-        # Items that come from a stage which is not run are those of the earlier run.
+        # Items that come from a stage which is not run, or from items of it that are not, are those of the earlier run.
         todo = None
-        if stage.each and part is not None and waits < len(stage.upstreams):
+        if stage.each and part is not None and (stage.name in part.keys or in_part.intersection(stage.upstreams)):
+            in_part.add(stage.name)
+        if stage.each and part is not None and (stage.name in in_part or waits < len(stage.upstreams)):
             todo = orjson.dumps({"keys": part.keys.get(stage.name), "from": ""}).decode()
         rows.append((*how, waits + (todo is not None), int(StageState.WAITING), None, todo))
     return rows

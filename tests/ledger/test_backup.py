@@ -284,6 +284,23 @@ def test_what_was_set_of_a_queues_limit_after_the_backup_is_forgotten(opened: Op
     assert [queue.at_once for queue in play.mill.queues() if queue.name == "default"] == [None]
 
 
+def test_who_asks_with_the_number_of_a_limit_that_is_gone_is_told(opened: Open) -> None:
+    """It is of another ledger than the one that was restored. Whoever emits such items stops, and takes nobody with it."""
+    play = opened(fetch, CRAWL)
+    play.mill.enqueue(fetch, args={"host": "x"})
+    play.drain()
+    play.mill.start("crawl", "s")
+    with play.ledger.transaction() as connection:
+        connection.execute(text("DELETE FROM gm_limit"))
+    with pytest.raises(Refused, match=r"no limit number [0-9]+ in this ledger.*restart the applications"):
+        play.mill.enqueue(fetch, args={"host": "y"})
+    player = play.player()
+    find = player.take_one()
+    (reason,) = player.emit(find, Item("a", '{"host": "z"}', None, {"page": "z"})).values()
+    assert "no limit number" in reason
+    assert play.mill.jobs(stage="page") == []
+
+
 def test_names_of_another_ledger_are_not_mixed_in(opened: Open, other: str, file: Path) -> None:
     play = opened()
     play.mill.enqueue(stubborn)

@@ -204,6 +204,20 @@ def test_by_the_version_that_it_was_done_with(opened: Open) -> None:
         play.retry(run, version="v_")
 
 
+@pytest.mark.parametrize("version", ["v1", "V1", "ß%_!1"])
+def test_a_version_is_that_one_to_the_letter(opened: Open, version: str) -> None:
+    play = opened(SITE)
+    run = play.mill.start("site", "s")
+    player = play.player()
+    play.turn(player, ABC, {})
+    for job, digest in zip(player.take(), ("1f:v1", "V1", "3f:ß%_!1"), strict=True):
+        player.end(job, digest=digest)
+    play.drain(player)
+    assert play.retry(run, version=version, dry_run=True).items == {"page": {"completed": 1}}
+    with pytest.raises(Refused, match="done with version"):
+        play.retry(run, version=f"some{version}")  # longer than what was kept
+
+
 def test_nothing_to_retry_and_nothing_of_that_name(opened: Open) -> None:
     play = opened(SITE)
     run = play.mill.start("site", "s")

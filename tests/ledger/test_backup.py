@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from gristmill import Limit, task
 from gristmill.errors import DatabaseError, Invalid, NotFound, NotYours, Refused, SchemaMismatch
 from gristmill.ledger import backup as backups
 from gristmill.ledger import workers
+from gristmill.ledger.emit import Item
 from gristmill.ledger.exchange import Batch
 from gristmill.ledger.finish import Verdict
 from gristmill.ledger.own import lock_own
@@ -236,6 +238,67 @@ def test_names_that_came_after_the_backup_keep_their_numbers(opened: Open, file:
     backups.restore(play.url, file, by="me", force=True)
     again = play.mill.enqueue(solo, queue="new")
     assert (again.task, again.queue) == (job.task, job.queue) == ("solo", "new")
+
+
+@task(name="fetch", limit=Limit("host", per="host", at_once=1))
+def fetch(ctx: Any, host: str) -> None:
+    """A job with a key."""
+
+
+@task(name="tenant", limit=Limit("tenant", at_once=1))
+def of_tenant(ctx: Any) -> None:
+    """A job of an application that comes later."""
+
+
+CRAWL = plan("crawl", find=step(), page=each("find", limit=Limit("site", per="host", at_once=1)))
+_LIMITS = (
+    "SELECT l.name, l.key FROM gm_job j JOIN gm_limit l ON l.id = j.limit_id JOIN gm_task t ON t.id = j.task_id"
+    " WHERE t.name <> 'tenant' ORDER BY j.id"
+)
+
+
+def test_limits_that_came_after_the_backup_keep_their_numbers(opened: Open, file: Path) -> None:
+    """An application that runs on knows them by number, and so do the runs that it starts."""
+    play = opened(fetch, CRAWL)
+    play.mill.enqueue(stubborn)
+    backups.backup(play.ledger, file)
+    play.mill.enqueue(fetch, args={"host": "x"})
+    play.mill.start("crawl", "s")
+    backups.restore(play.url, file, by="me", force=True)
+    opened(of_tenant).mill.enqueue(of_tenant)  # another application, with a limit that nobody has a number of yet
+    play.mill.enqueue(fetch, args={"host": "x"})
+    play.mill.enqueue(fetch, args={"host": "y"})
+    run = play.mill.start("crawl", "s")
+    play.drain(items={"find": [Item("a", '{"host": "z"}', None, {"page": "z"})]})
+    assert [tuple(row) for row in play.rows(_LIMITS)] == [("host", "x"), ("host", "y"), ("site", "z")]
+    assert play.run(run).state == "completed"
+
+
+def test_what_was_set_of_a_queues_limit_after_the_backup_is_forgotten(opened: Open, file: Path) -> None:
+    play = opened()
+    play.mill.enqueue(solo)
+    backups.backup(play.ledger, file)
+    play.mill.set_queue("default", limits={"at_once": 1})
+    backups.restore(play.url, file, by="me", force=True)
+    assert {(limit.at_once, limit.per_second) for limit in play.mill.limits()} <= {(None, None)}
+    assert [queue.at_once for queue in play.mill.queues() if queue.name == "default"] == [None]
+
+
+def test_who_asks_with_the_number_of_a_limit_that_is_gone_is_told(opened: Open) -> None:
+    """It is of another ledger than the one that was restored. Whoever emits such items stops, and takes nobody with it."""
+    play = opened(fetch, CRAWL)
+    play.mill.enqueue(fetch, args={"host": "x"})
+    play.drain()
+    play.mill.start("crawl", "s")
+    with play.ledger.transaction() as connection:
+        connection.execute(text("DELETE FROM gm_limit"))
+    with pytest.raises(Refused, match=r"no limit number [0-9]+ in this ledger.*restart the applications"):
+        play.mill.enqueue(fetch, args={"host": "y"})
+    player = play.player()
+    find = player.take_one()
+    (reason,) = player.emit(find, Item("a", '{"host": "z"}', None, {"page": "z"})).values()
+    assert "no limit number" in reason
+    assert play.mill.jobs(stage="page") == []
 
 
 def test_names_of_another_ledger_are_not_mixed_in(opened: Open, other: str, file: Path) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
-from gristmill import Limit, task
+from gristmill import Limit, Pipeline, task
 from gristmill.clock import micros
 from gristmill.errors import Invalid, NotFound, Refused
 from gristmill.housekeeping import Housekeeping, go_on_where_forgotten, go_on_within_limits, prefer_run
-from gristmill.ledger import limiting, limits, parts, workers
+from gristmill.ledger import limiting, limits, parts, stop, workers
 from gristmill.ledger.claim import Claimed, Lane, Want, claim
 from gristmill.ledger.duties import duties
 from gristmill.ledger.emit import Item
@@ -763,6 +763,88 @@ def test_a_key_can_be_given(play: Play) -> None:
 
 
 # ---- the same in an application's transaction, and after damage
+
+
+def key_of(play: Play, job: int) -> str:
+    return str(play.value(f"SELECT l.key FROM gm_job j JOIN gm_limit l ON l.id = j.limit_id WHERE j.id = {job:d}"))
+
+
+def test_a_job_with_other_arguments_counts_under_the_key_that_they_give(play: Play) -> None:
+    first, *_ = add(play, fetch, 3, host="a")
+    add(play, fetch, 2, host="b")
+    assert held(play) == {"a": 2, "b": 2}
+    play.mill.edit_job(first, {"host": "b"}, dry_run=True)
+    assert (key_of(play, first), held(play)) == ("a", {"a": 2, "b": 2})
+    play.mill.edit_job(first, {"host": "b"})
+    assert (key_of(play, first), held(play)) == ("b", {"a": 2, "b": 2})  # the next of a has its place; b is full
+    assert waiting(play) == 1
+    player = play.player()
+    jobs = player.take()
+    assert first not in [job.id for job in jobs]
+    player.end(next(job for job in jobs if key_of(play, job.id) == "b"))
+    assert [job.id for job in player.take()] == [first]
+
+
+def test_a_job_that_waits_for_its_key_goes_on_at_once_where_another_has_room(play: Play) -> None:
+    *_, last = add(play, fetch, 3, host="a")
+    assert waiting(play) == 1
+    play.mill.edit_job(last, {"host": "b"})
+    assert (held(play), waiting(play)) == ({"a": 2, "b": 1}, 0)
+
+
+def test_a_delayed_job_with_another_key_is_as_late_as_before(play: Play) -> None:
+    job = play.mill.enqueue(fetch, args={"host": "a"}, delay=60).id
+    play.mill.edit_job(job, {"host": "b"})
+    assert (key_of(play, job), held(play)) == ("b", {})
+    assert play.player().take() == []
+    play.drain_later()
+    assert play.mill.job(job).state == "completed"
+
+
+def test_the_rate_of_the_key_that_a_job_leaves_is_not_spent(play: Play) -> None:
+    first, second = add(play, slowly, 2, host="a")
+    assert held(play) == {"a": 1}
+    play.mill.edit_job(first, {"host": "b"})
+    assert held(play) == {"a": 1, "b": 1}
+    assert {job.id for job in play.player().take()} == {first, second}
+
+
+def test_an_item_with_other_arguments_counts_under_their_key(opened: Open) -> None:
+    crawl = Pipeline("crawl")
+    crawl.stage(name="find")(lambda ctx: None)
+    crawl.stage(name="page", after="find", each=True, limit=HOST)(lambda ctx, host: None)
+    play = opened(crawl)
+    play.mill.start(crawl, "s")
+    player = play.player()
+    (find,) = player.take()
+    player.emit(find, *items(*"aaa"))
+    first, *_ = sorted(job.id for job in play.mill.jobs(stage="page"))
+    play.mill.edit_job(first, {"host": "b"})
+    assert held(play) == {"a": 2, "b": 1}
+
+
+def test_a_key_that_was_given_stays_with_other_arguments(play: Play) -> None:
+    job = play.mill.enqueue(fetch, args={"host": "a"}, limit_key="own").id
+    play.mill.edit_job(job, {"host": "b"})
+    assert (key_of(play, job), held(play)) == ("own", {"own": 1})
+
+
+def test_who_does_not_know_the_task_cannot_edit_a_job_that_has_a_key(opened: Open) -> None:
+    job, free = (opened(fetch, book).mill.enqueue(kind, args=args).id for kind, args in ((fetch, {"host": "a"}), (book, {})))
+    elsewhere = opened()
+    with pytest.raises(Refused, match=r"counts against a limit by its arguments.*edit it with the application"):
+        elsewhere.mill.edit_job(job, {"host": "b"})
+    assert elsewhere.mill.job(job).args == {"host": "a"}
+    assert elsewhere.mill.edit_job(free, {"n": 1}).args == {"n": 1}  # all of its limit have one key
+
+
+def test_of_two_who_edit_a_job_the_one_who_saw_it_before_is_refused(play: Play) -> None:
+    job = play.mill.enqueue(fetch, args={"host": "a"}).id
+    moves = play.mill._moves(play.mill.job(job), {"host": "b"})
+    play.mill.edit_job(job, {"host": "c"})
+    with pytest.raises(Refused, match="has just got other arguments"):
+        play.ledger.do(stop.edit_job, job, '{"host":"b"}', moves, by="me")
+    assert (key_of(play, job), play.mill.job(job).args) == ("c", {"host": "c"})
 
 
 def test_what_an_application_adds_in_its_own_transaction_goes_on_by_housekeeping(play: Play) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gristmill import Pipeline
+from gristmill import Limit, Pipeline
 from gristmill.errors import Invalid, NotConfirmed, Refused
 from gristmill.ledger.finish import Verdict
 from tests.ledger import invariants
@@ -130,6 +130,43 @@ def test_asked_to_wait_again_the_newest_arguments_and_the_highest_priority_count
     assert (again.id, again.created, again.args, again.priority) == (waiting.id, False, {"n": 2}, "high")
     play.drain()
     assert [job.priority for job in play.mill.jobs(run=waiting.id)] == ["high"]
+
+
+_PLANNED = (
+    "SELECT g.name, l.key, g.pool > 1 AS needs FROM gm_stage g LEFT JOIN gm_limit l ON l.id = g.limit_id"
+    " WHERE g.run_id = {} ORDER BY g.position"
+)
+
+
+def test_asked_to_wait_again_the_keys_of_limits_and_the_needs_are_the_newest_too(opened: Open) -> None:
+    pipeline = Pipeline("args")
+
+    @pipeline.stage(limit=Limit("host", per="host", at_once=1))
+    def work(ctx: object, host: str) -> None: ...
+
+    play = opened(pipeline)
+    play.mill.start("args", "s", args={"host": "x"})
+    waiting = play.mill.start("args", "s", args={"host": "old"}, if_active="wait")
+    again = play.mill.start("args", "s", args={"host": "new"}, if_active="wait", needs=["gpu"])
+    assert (again.id, again.args) == (waiting.id, {"host": "new"})
+    assert [tuple(row) for row in play.rows(_PLANNED.format(waiting.id))] == [("work", "new", True)]
+    play.mill.start("args", "s", args={"host": "new"}, if_active="wait")
+    assert [tuple(row) for row in play.rows(_PLANNED.format(waiting.id))] == [("work", "new", False)]
+    play.drain()
+    assert play.run(waiting).state == "completed"
+
+
+def test_asked_to_wait_again_by_newer_code_its_edges_count(opened: Open) -> None:
+    """The same stages in another order: those who asked before have no job yet that would be of the old one."""
+    old = opened(plan("two", a=step(), b=step("a")))
+    old.mill.start("two", "s")
+    waiting = old.mill.start("two", "s", if_active="wait")
+    new = opened(plan("two", a=step(), b=step()))
+    new.mill.start("two", "s", if_active="wait")
+    old.drain()
+    assert new.run(waiting).state == "completed"
+    edges = "SELECT count(*) FROM gm_edge e JOIN gm_stage g ON g.id = e.upstream_id WHERE g.run_id = {}"
+    assert new.value(edges.format(waiting.id)) == 0
 
 
 def test_follow_ups_start_one_after_the_other(opened: Open) -> None:

@@ -39,7 +39,13 @@ from gristmill.settings import VERSION
 _PAGE = 1 << 20
 _EPOCHS_BEGIN = 1_767_225_600  # 2026: epochs count its seconds, so that no worker's number was ever given out before
 _NUMBERED = [table.name for table in metadata.sorted_tables if table.autoincrement_column is not None]
-_NAMES = {"gm_queue": "id, name, weight, paused", "gm_task": "id, name, spec", "gm_class": "id, demand"}
+_NAMES = {
+    "gm_queue": "id, name, weight, paused",
+    "gm_task": "id, name, spec",
+    "gm_class": "id, demand",
+    "gm_limit": "id, name, key, declared",  # without what people chose: the limits of queues are as they were, too
+}
+_MEANING = {"gm_queue": 1, "gm_task": 2, "gm_class": 1, "gm_limit": 2}  # so many columns after the number never change
 _TOKENS = f"SELECT {columns(written(token))} FROM gm_token ORDER BY id"
 _COUNTED = ("gm_subject", "gm_run", "gm_job")
 _ABOUT = "gm_backup"
@@ -49,7 +55,8 @@ _SET_NUMBER = Sql("SELECT setval(pg_get_serial_sequence(:name, 'id'), :number)")
 _SET_LINE = Sql(
     "SELECT setval('gm_line', greatest((SELECT last_value FROM gm_line), coalesce((SELECT max(ready) FROM gm_job), 1)))"
 )
-_LOCK = "LOCK TABLE gm_worker, gm_run, gm_stage, gm_job IN ACCESS EXCLUSIVE MODE"  # in the order of every verb
+# In the order of every verb; then the names, or one that is made just now would be forgotten.
+_LOCK = f"LOCK TABLE gm_worker, gm_run, gm_stage, gm_job, {', '.join(_NAMES)} IN ACCESS EXCLUSIVE MODE"
 _SET_EPOCH = Sql("UPDATE gm_ledger SET epoch = :epoch")
 _SET_WORKERS = (  # SQLite's own table has no key to replace by
     Sql("DELETE FROM sqlite_sequence WHERE name = 'gm_worker'"),
@@ -345,7 +352,8 @@ Names = Mapping[str, Sequence[Sequence[Any]]]
 
 
 def _kept(existing: Names, own: Names) -> dict[str, list[Sequence[Any]]]:
-    """Queues, tasks and classes that came after the backup. Applications that run on know them by number, and they stay.
+    """Queues, tasks, classes and limits that came after the backup. Applications that run on know them by number, and they
+    stay.
 
     If the numbers mean something else in the backup, it is of another ledger: then nothing is kept.
     """
@@ -361,7 +369,7 @@ def _kept(existing: Names, own: Names) -> dict[str, list[Sequence[Any]]]:
 
 
 def _meaning(name: str, row: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(row[1:2] if name == "gm_queue" else row[1:])
+    return tuple(row[1 : 1 + _MEANING[name]])
 
 
 def _epoch(*last: int) -> int:

@@ -70,10 +70,11 @@ _ENDED = (
     f" WHERE {_IN_WINDOW} AND j.state {{in states}} AND {_EMITTED}"
 )
 _LOOK, _ENDED_ITEMS = Sql(f"{_ENDED} ORDER BY j.key"), Sql(f"{_ENDED} ORDER BY j.id {{lock_j}}")
-_DONE_WITH = Sql(
+_DONE_WITH = Sql(  # not by LIKE: SQLite's would not tell v1 from V1
     "SELECT key FROM gm_done WHERE subject_id = :subject AND stage = :name AND key >= :first AND key < :last"
     " AND run_id = :run"
-    " AND (fingerprint = :version OR fingerprint LIKE :ending ESCAPE '!')"
+    " AND (fingerprint = :version"
+    " OR substr(fingerprint, length(fingerprint) - length(CAST(:ending AS text)) + 1) = :ending)"
 )
 _FORGET = Sql(
     "DELETE FROM gm_done WHERE subject_id = :subject AND stage = :name AND key IN (SELECT f.key FROM {rows f: key text})"
@@ -182,7 +183,7 @@ def select(
     rows = tx.all(_ENDED_ITEMS if lock else _LOOK, states=sorted(states), **window)
     done: set[str] = set()
     if chosen.version is not None and rows:
-        which = {"version": chosen.version, "ending": f"%:{_like(chosen.version)}", "run": run["id"]}
+        which = {"version": chosen.version, "ending": f":{chosen.version}", "run": run["id"]}
         place = {"subject": run["subject_id"], "name": stage["name"], "first": window["first"], "last": window["last"]}
         done = {row.key for row in tx.all(_DONE_WITH, **which, **place)}
     return [row for row in rows if chosen.matches(row.key, row.state, row.fingerprint, done)]
@@ -272,7 +273,3 @@ def _window(tx: Tx, stage: int, first: str, most: int) -> tuple[dict[str, Any], 
         tx.run(_IN_ORDER)
     following: str | None = tx.value(_WINDOW, stage=stage, first=first, most=most)
     return {"stage": stage, "first": first, "last": following or _END}, following
-
-
-def _like(text: str) -> str:
-    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.exc import IntegrityError
 
+from gristmill.errors import Refused
 from gristmill.ledger import drawing, flow, limits
 from gristmill.ledger.chores import NOT_EMITTED
 from gristmill.ledger.claim import Claimed, Kind, Origin, claimed
@@ -153,8 +154,9 @@ def add_items(
                 new.rows.extend([(item[0], item[1]) for item in mine])
                 if to.limit_id is not None:
                     new.keys.extend(_limit_key(item, to.name) for item in mine)
-    _find_limits(tx, news.values())
-    added = _add(tx, worker, list(news.values()), runs, careful, may_start)
+    without = _find_limits(tx, news.values())
+    refused |= without
+    added = _add(tx, worker, [new for new in news.values() if new.alike["parent"] not in without], runs, careful, may_start)
     if last:
         tx.run(_EMITTED, f=sorted(last.items()))
     return Added(refused | added.refused, added.started)
@@ -199,15 +201,22 @@ def _limit_key(item: Sequence[Any], stage: str) -> str:
     return str(item[3].get(stage, "")) if len(item) > 3 and item[3] else ""
 
 
-def _find_limits(tx: Tx, news: Iterable[_News]) -> None:
+def _find_limits(tx: Tx, news: Iterable[_News]) -> dict[int, Refusal]:
+    """Says which producers must stop: the limit that their items have is not there."""
+    refused: dict[int, Refusal] = {}
     limited = [new for new in news if new.rule is not None]
     for rule in sorted({new.rule for new in limited if new.rule is not None}):
         same = [new for new in limited if new.rule == rule]
-        numbers = limits.keys_of(tx, rule, (key for new in same for key in new.keys))
+        try:
+            numbers = limits.keys_of(tx, rule, (key for new in same for key in new.keys))
+        except Refused as error:
+            refused |= {new.alike["parent"]: Refusal(str(error)) for new in same}
+            continue
         for new in same:
             new.limits.extend(map(numbers.__getitem__, new.keys))
         for number in numbers.values():
             tx.poke(number)
+    return refused
 
 
 def _news(run: int, producer: Any, to: Any, priority: int) -> _News:

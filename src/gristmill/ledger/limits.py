@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gristmill.errors import Refused
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.tx import DELAYED, Tx
 from gristmill.limit import OF_QUEUES, Breaker, Bucket, Numbers, room
@@ -423,10 +424,15 @@ def declare(tx: Tx, name: str, numbers: str) -> int:
 
 
 def keys_of(tx: Tx, rule: int, keys: Iterable[str]) -> dict[str, int]:
-    """The numbers of keys of a limit, made where they are not there."""
+    """The numbers of keys of a limit, made where they are not there. Refused, if the ledger has no such limit."""
     wanted = sorted(set(keys))
     found = {row.key: row.id for row in tx.all(_FIND, rule=rule, f=[(key,) for key in wanted])} if wanted else {}
     if missing := [key for key in wanted if key not in found]:
         tx.run(_ADD, rule=rule, f=[(key,) for key in missing])
         found |= {row.key: row.id for row in tx.all(_FIND, rule=rule, f=[(key,) for key in missing])}
+    if len(found) < len(wanted):
+        raise Refused(f"there is no limit number {rule} in this ledger, {_RESTORED}")
     return found
+
+
+_RESTORED = "which was restored from a backup of another: restart the applications that ask for work, and ask again"

@@ -21,7 +21,7 @@ class IfActive(StrEnum):
     """What `start` does when the subject has an active run."""
 
     JOIN = "join"  #: that run is the answer; its priority is raised if this one's is higher
-    WAIT = "wait"  #: one follow-up run waits behind it; asked for again, the newest arguments count
+    WAIT = "wait"  #: one follow-up run waits behind it; asked for again, the newest arguments (and needs) count
     REFUSE = "refuse"  #: an error
 
 
@@ -143,7 +143,7 @@ def start(
             return Started(active.id, created=False, raised=raised)
         waiting = tx.value(_UPDATE_WAITING, subject=number, priority=priority, args=args)
         if waiting is not None:
-            _widen(tx, waiting, plan, part)
+            _plan_anew(tx, waiting, plan, part)
             return Started(waiting, created=False)
         run = tx.value(_ADD_WAITING, state=int(State.WAITING), **new)
         if run is not None:
@@ -192,12 +192,13 @@ def _rows(plan: Sequence[PlannedStage], part: PartRun | None) -> list[tuple[Any,
     return rows
 
 
-def _widen(tx: Tx, run: int, plan: Sequence[PlannedStage], part: PartRun | None) -> None:
-    """A waiting run is there for all who asked: if they want other parts, it is a whole one."""
+def _plan_anew(tx: Tx, run: int, plan: Sequence[PlannedStage], part: PartRun | None) -> None:
+    """A waiting run has no jobs yet: its plan is that of who asked last, as its arguments are. But it is there for all who
+    asked: if they want other parts, it is a whole one."""
     wanted = [(row[0], row[-3], row[-1]) for row in _rows(plan, part)]
-    if wanted != tx.tuples(_PLAN_OF, run=run):
-        tx.run(_FORGET_PLAN, run=run)
-        _write_plan(tx, run, plan)
+    same = wanted == tx.tuples(_PLAN_OF, run=run)
+    tx.run(_FORGET_PLAN, run=run)
+    _write_plan(tx, run, plan, part if same else None)
 
 
 def raise_jobs(tx: Tx, run: int, most: int = 2000) -> int:

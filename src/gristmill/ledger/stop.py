@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy.exc import IntegrityError
@@ -63,8 +63,13 @@ _REQUEUE = Sql(
     " archived_at = NULL"
     f" WHERE id = :job AND state IN ({', '.join(map(str, _REQUEUED_FROM))}) RETURNING queue_id, limit_id"
 )
-_EDITABLE = Sql("SELECT state, stage_id, attempt, args FROM gm_job WHERE id = :job {lock}")
+_EDITABLE = Sql("SELECT state, stage_id, attempt, args, limit_id FROM gm_job WHERE id = :job {lock}")
 _EDIT = Sql("UPDATE gm_job SET args = :args WHERE id = :job")
+_LIMIT_KEY = Sql("SELECT key FROM gm_limit WHERE id = :limit")
+_MOVE = Sql(  # out of the line, which it has no permit of the other key for
+    "UPDATE gm_job SET limit_id = :limit, ready = NULL, run_at = CASE WHEN ready IS NULL THEN run_at ELSE {waiting} END"
+    " WHERE id = :job"
+)
 _STAGE = Sql("SELECT id, name, state FROM gm_stage WHERE id = :stage")
 _UNCOUNT = Sql(
     "UPDATE gm_stage SET failed = failed - :failed, skipped = skipped - :skipped, cancelled = cancelled - :cancelled,"
@@ -244,8 +249,16 @@ def _uncount(tx: Tx, stage: int, state: State) -> None:
 _SHOWN = 2000  # characters of arguments that the record keeps
 
 
-def edit_job(tx: Tx, job: int, args: str, *, by: str) -> None:
-    """Changes the arguments (JSON) of a job that waits."""
+class Moves(NamedTuple):
+    """The key of its limit, by number, that a job had by its arguments, and the one that it has by others."""
+
+    args: Mapping[str, Any]  # those that it had, when that was found out
+    old: int | None  # None: they give none any more
+    new: int
+
+
+def edit_job(tx: Tx, job: int, args: str, moves: Moves | None = None, *, by: str) -> None:
+    """Changes the arguments (JSON) of a job that waits, and with them its key of a limit. No `moves`: nobody knows that."""
     row = tx.one(_EDITABLE, job=job)
     if row is None:
         raise NotFound(f"there is no job {job}")
@@ -256,4 +269,21 @@ def edit_job(tx: Tx, job: int, args: str, *, by: str) -> None:
     if row.args is None and row.stage_id is not None:
         raise Refused(f"job {job} has no arguments of its own: it runs with those of its run")
     tx.run(_EDIT, job=job, args=args)
+    if row.limit_id is not None and tx.value(_LIMIT_KEY, limit=row.limit_id):  # else all of its limit count together
+        _move(tx, job, row, moves)
     audit(tx, by, "job.edit", f"job {job}", before=(row.args or "{}")[:_SHOWN], after=args[:_SHOWN])
+
+
+def _move(tx: Tx, job: int, row: Any, moves: Moves | None) -> None:
+    """To the key that its new arguments give. A key that the old ones did not give was its own, and stays."""
+    if moves is None:
+        raise Refused(
+            f"job {job} counts against a limit by its arguments, and by which of them is not known here;"
+            " edit it with the application that has its task"
+        )
+    if orjson.loads(row.args or "{}") != moves.args:
+        raise Refused(f"job {job} has just got other arguments from somebody else; look at it again")
+    if moves.old in (None, row.limit_id) and moves.new != row.limit_id:
+        tx.run(_MOVE, job=job, limit=moves.new)
+        tx.free([job])
+        tx.poke(moves.new)

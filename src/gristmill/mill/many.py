@@ -206,11 +206,32 @@ class Many(Acting):
         return _bulk({**counts, **order.done}, record=order.id, open=order.reached is not None)
 
     def edit_job(self, job: int, args: Mapping[str, Any], *, by: str | None = None, dry_run: bool = False) -> Job:
-        """Changes the arguments of a job that waits. They are checked if this application knows the task."""
+        """Changes the arguments of a job that waits. They are checked if this application knows the task.
+
+        The key of its limit is then the one that these give, unless it was asked for with a `limit_key` of its own. Who
+        does not know the task is refused where there is such a key.
+        """
         found = self.job(job)
         checked = self._check_arguments(found, arguments(args))
-        self._act(dry_run, stop.edit_job, job, encode(checked, "the job's arguments"), by=by or who())
+        moves = self._moves(found, checked)
+        self._act(dry_run, stop.edit_job, job, encode(checked, "the job's arguments"), moves, by=by or who())
         return self.job(job)
+
+    def _moves(self, job: Job, args: Mapping[str, Any]) -> stop.Moves | None:
+        """From which key of its limit to which a job goes with these arguments. None: nobody here can tell."""
+        task = self.registry.tasks.get(job.task)
+        if task is None or task.limit is None:
+            return None
+        run = None if job.run is None else self.run(job.run)
+        more = () if run is None else (run.args, {"subject": run.subject})
+        new = task.limit.key(args, *more)
+        before = job.args or {}
+        try:
+            old = task.limit.key(self._check_arguments(job, before), *more)
+        except Invalid:  # they were for another version of it
+            return stop.Moves(before, None, self._limit_keys(task.limit, [new])[new])
+        numbers = self._limit_keys(task.limit, [old, new])
+        return stop.Moves(before, numbers[old], numbers[new])
 
     def prune(
         self, *, dry_run: bool = False, by: str | None = None, confirm: int | None = None, within: float = math.inf

@@ -311,9 +311,9 @@ def test_where_the_storage_is_not_mounted_what_was_fetched_is_not_fetched_again(
     play.site(SITE, minutes(2))
     assert run(mill).outcome == "completed"
     here, away = clerk_config.storage, clerk_config.storage.with_name("away")
-    if mounted:  # and only this site's folder was removed, by somebody who wants it anew
+    if mounted:  # and all folders of sites were removed, by somebody who wants them anew
         shutil.rmtree(here / SITE)
-        (here / "millbrook.ca").mkdir()
+        (here / "sites.db").touch()
         assert (run(mill).outcome, sites.find(mill, SITE).pages) == ("completed", 2)
         return
     here.rename(away)

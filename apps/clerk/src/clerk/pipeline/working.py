@@ -89,12 +89,13 @@ def _refuse_without_files(work: Work) -> None:
     missing = f"the storage is not there: {work.files.root} is missing on this machine; see STORAGE_DIR"
     if work.ctx.stage in _AFTER_FETCH or work.ctx.part_of is not None:
         raise Critical(missing)
-    if not _has_sites(work.config.storage) and _had_documents(work):  # else it is new, or somebody wants it anew
+    if _is_empty(work.config.storage) and _had_documents(work):  # else it is new, or somebody wants it anew
         raise Critical(f"{missing}. To fetch all of it anew: mkdir {work.files.root}")
 
 
-def _has_sites(storage: Path) -> bool:
-    return storage.is_dir() and any(one.is_dir() for one in storage.iterdir() if not one.name.startswith("."))
+def _is_empty(storage: Path) -> bool:
+    """As the folder is that something else is usually mounted on. (In use, it has at least the list of all sites.)"""
+    return not storage.is_dir() or all(one.name.startswith(".") for one in storage.iterdir())
 
 
 def _had_documents(work: Work) -> bool:

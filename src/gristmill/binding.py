@@ -17,6 +17,7 @@ from gristmill.settings import KEY_LIMIT, PAYLOAD_LIMIT
 
 # Values of these types are JSON already: no conversion, and no import of pydantic.
 _PLAIN = (str, int, float, bool, dict, list, type(None))
+_NO_CONTEXT = {"str", "int", "float", "bool", "list", "dict", "tuple", "Path", "pathlib.Path"}  # hints of arguments
 
 
 def encode(value: Any, what: str) -> str:
@@ -119,6 +120,12 @@ class Parameters:
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         if not signature or signature[0].kind not in positional:
             raise Invalid(f"{where}: the function must take a context as its first parameter: def f(ctx, …)")
+        first = inspect.formatannotation(signature[0].annotation).strip("'")
+        if first.partition("[")[0] in _NO_CONTEXT:
+            raise Invalid(
+                f"{where}: the function gets its context first, and {signature[0].name!r} is to be {first}; write"
+                f" def f(ctx, {signature[0].name}: {first}, …)"
+            )
         for parameter in signature[1:]:
             if parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL):
                 raise Invalid(f"{where}: parameter {parameter.name!r} cannot be given by name; arguments always are")

@@ -33,6 +33,13 @@ def test_start_prints_the_id_and_nothing_else_on_stdout(made: Cli) -> None:
     assert made.call("run", "show", 1, "--json").json["state"] == "queued"
 
 
+def test_whoever_makes_the_database_is_told(cli: Cli) -> None:
+    """Else a typo, or another folder, would be found out when nothing ever runs."""
+    start = ["-A", APP, "start", "letters", "books", "--arg", f"folder={cli.texts(a='x')}"]
+    assert "made the database sqlite:" in cli.call(*start).err
+    assert "made the database" not in cli.call(*start).err
+
+
 def test_start_on_an_active_subject(made: Cli) -> None:
     start = ["-A", APP, "start", "letters", "books", "--arg", f"folder={made.texts(a='x')}"]
     assert made.call(*start).out == "1\n"

@@ -39,6 +39,9 @@ def refused(message: str, build: Callable[[], Any]) -> None:
 # ---- order
 
 
+def _without_context(folder: str) -> None: ...
+
+
 def test_stages_come_after_what_they_depend_on_however_they_are_written() -> None:
     assert order(pipeline(c=["b"], b=["a"], a=[])) == ["a", "b", "c"]
     found = order(pipeline(d=["b", "c"], c=["a"], b=["a"], a=[]))
@@ -171,6 +174,7 @@ def test_a_task_that_streams_is_refused() -> None:
 
 def test_a_function_without_a_context_is_refused() -> None:
     refused("must take a context", lambda: task(name="t")(lambda: None))
+    refused(r"'folder' is to be str; write def f\(ctx, folder: str, …\)", lambda: task(name="t")(_without_context))
 
 
 def test_former_names_are_a_list() -> None:

@@ -47,7 +47,12 @@ class Place:
 
         if not apps:
             self.refuse_new_file()
+        made = self.is_new_file()
         with Mill.open(self.url, *apps, create=bool(apps), delivery=self.delivery) as mill:
+            if made:
+                from gristmill.cli import show
+
+                show.note(f"made the database {self.shown()}")
             yield mill
 
     def refuse_new_file(self) -> None:

@@ -122,7 +122,8 @@ def remove(place: Place, name: str) -> None:
     show.line(f"schedule {name} is gone")
     if declared:
         command = place.command("schedule", "pause", name)
-        show.note(f"it is declared in code: a worker that starts puts it back; take it out there, or: {command}")
+        show.note("it is declared in code: a worker that starts puts it back, and it fires again; take it out there, or")
+        show.note(f"pause it once it is back: {command}")
 
 
 @schedule.command(short_help="Pause a schedule: nothing fires until it is resumed.")

@@ -151,7 +151,8 @@ class _Drainer(Unsupervised):
         args = None if job.args is None else orjson.loads(job.args)
         ctx = Context((0, job.id, job.attempt, job.key, args), common, time.monotonic(), self)
         report, _ = perform(task, ctx, self._emitter(ctx))
-        report = report._replace(ran=1)  # a moment: the clock stands still, but it has begun
+        if report.verdict == "later":
+            report = report._replace(ran=1)  # the clock stands still, but it has begun
         self.attempts, self.last = self.attempts + 1, task.name
         ended_claims = [] if taken.claim is None else [taken.claim]
         if report.verdict == WRITTEN:

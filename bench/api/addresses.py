@@ -64,6 +64,7 @@ API: dict[str, tuple[str, ...]] = {
     "/api/runs/stuck": ("",),
     "/api/runs/{run}": ("",),
     "/api/runs/{run}/stages": ("",),
+    "/api/runs/{run}/recoveries": ("",),
     "/api/runs/{run}/why": ("",),
     "/api/runs/{run}/stages/{stage}/results": ("?limit=10&next", ""),
     "/api/jobs": (
@@ -126,6 +127,7 @@ API: dict[str, tuple[str, ...]] = {
     "/api/schedules": ("",),
     "/api/schedules/{schedule}": ("",),
     "/api/schedules/{schedule}/history": ("", "?limit=1000"),
+    "/api/firings": ("", "?limit=1000"),
     "/api/limits": ("", "?name=host&key=0017.example", "?most=200"),
     "/api/tokens": ("", "?every=true"),
     "/api/history": ("", "?since={day}", "?since={day}&step=3600", "?queue=page"),

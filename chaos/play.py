@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -187,10 +186,10 @@ class Crew:
             child.kill()
         return True
 
-    def ready(self, within: float = 180.0) -> None:
-        """Waits until each of them is registered and has its children."""
-        for worker in self.workers:
-            self.play.eventually(partial(_has_begun, worker), "a worker starts", within)
+    def ready(self, unless: Callable[[], bool] = lambda: False, within: float = 180.0) -> None:
+        """Waits until each of them is registered and has its children. (Only who has something to do starts another one
+        for a child that was killed: `unless` says that all is done.)"""
+        self.play.eventually(lambda: all(map(_has_begun, self.workers)) or unless(), "every worker has begun", within)
 
     def end(self) -> None:
         orphans = [child for worker in self.workers for child in worker.children()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import Any
 
 from chaos import oracle
 from chaos.play import Crew, Play, Violation
@@ -21,13 +22,14 @@ def play(play: Play) -> str:
     crew = play.crew(WORKERS, queues=())
     crew.ready()
     done = 0
-    while done < kills and oracle.rows(play.mill, "SELECT 1 FROM gm_run WHERE finished_at IS NULL LIMIT 1"):
+    while done < kills:
+        if len(_unfinished(play)) < 5:  # a fast machine is through before the last kill
+            runs += len(play.start(items, runs=10, seconds=0.004))
         time.sleep(play.dice.uniform(0.05, 0.4))
         done += _kill_someone(play, crew)
-    if done < kills:
-        raise Violation(f"all was over after {done} of {kills} kills: there was too little work")
     crew.keep(WORKERS)
-    crew.ready()  # what follows is about jobs that come back, not about how soon a busy machine starts a process
+    # What follows is about jobs that come back, not about how soon a busy machine starts a process.
+    crew.ready(unless=lambda: not _unfinished(play))
     longest = oracle.settle(play)
     oracle.check(play)
     cut, unwritten = _begun_again(play)
@@ -39,6 +41,10 @@ def play(play: Play) -> str:
         f"{done} kills over {runs * items} jobs and {runs} fan-ins: 0 lost, missed, early or double;"
         f" {cut + unwritten} ran again ({cut} cut, {unwritten} whose end was not written yet); longest pause {longest:.1f} s"
     )
+
+
+def _unfinished(play: Play) -> list[Any]:
+    return oracle.rows(play.mill, "SELECT id FROM gm_run WHERE finished_at IS NULL LIMIT 5")
 
 
 def _kill_someone(play: Play, crew: Crew) -> int:

@@ -150,6 +150,28 @@ def test_a_worker_that_can_start_no_process_for_a_while_goes_on_when_it_can(
     assert "no process for jobs can be started: [Errno 24] Too many open files; trying again in 0.1 s" in caplog.text
 
 
+@pytest.mark.parametrize("killed", [1, 2])
+def test_a_first_child_that_is_killed_before_it_has_loaded_the_application_is_replaced(
+    lite: Mill, killed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Child
+    left = iter(range(killed))
+
+    def make(*given: Any) -> Any:
+        child = made(*given)
+        if next(left, None) is not None:
+            child.process.kill()
+        return child
+
+    monkeypatch.setattr(crew, "Child", make)
+    monkeypatch.setattr(crew, "_SPAWN_AGAIN", 2 * PATIENCE)  # by chance, so nobody waits
+    job = lite.enqueue(everyday.process_id)
+    with working(lite, slots=1):
+        (done,) = all_end(lite, job.id)
+    assert (done.state, done.crashes + done.losses + done.errors) == ("completed", 0)
+    assert caplog.text.count("a process for jobs ended before it began one: its process was ended by SIGKILL") == killed
+
+
 def test_children_work_however_many_files_their_worker_has_open(lite: Mill) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))

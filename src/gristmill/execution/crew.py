@@ -566,8 +566,6 @@ class Crew:
             log.warning("a process for jobs has ended itself, since the lease was not renewed in time; its jobs begin again")
         if doomed is not None and doomed[1] is Verdict.RELEASED:
             self.begun.update(at_work)
-        if not (child.ready or doomed or self.broken or self.tasks is not None):
-            self.broken = f"{how}\n{output or ''}"
         begun = set(at_work)
         by_itself = not (doomed or begun or child.retiring or self.broken)
         guilty = self._never_began(child, how, output) if by_itself else None
@@ -579,17 +577,22 @@ class Crew:
         child.held = {}
         child.ahead.clear()
         child.close()
+        if by_itself and self.tasks is None and not self.children:
+            self.grow()  # whether the application can be loaded is not known yet
 
     def _never_began(self, child: Child, how: str, output: str | None) -> int | None:
         """A process is gone that was at no job, though it was given some, or before it could be. Once may be by chance;
-        again and again, the first of its jobs has to do with it."""
+        again and again, the first of its jobs has to do with it, or the application, if that was never loaded."""
         if child.ready and not child.held:
             return None
         said = f"; it said: {output[-500:]}" if output else ""
         log.warning("a process for jobs ended before it began one: %s%s", how, said)
-        if not child.ready:
-            self._spawn_at = time.monotonic() + _SPAWN_AGAIN
         self._stillborn += 1
+        if self._stillborn >= _STILLBORN and self.tasks is None:
+            self.broken = f"{how}\n{output or ''}"
+            return None
+        if self._stillborn > 1 and not child.ready and self.tasks is not None:
+            self._spawn_at = time.monotonic() + _SPAWN_AGAIN
         return next(iter(child.held), None) if self._stillborn >= _STILLBORN else None
 
     def kill_all(self) -> None:

@@ -341,18 +341,16 @@ class Tickers:
 
 
 @contextmanager
-def beside(*loops: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Loops in threads of their own: a worker must not wait for a slow look, nor its lease end meanwhile."""
+def beside(loop: Callable[[threading.Event], None]) -> Iterator[None]:
+    """A loop in a thread of its own: a worker must not wait for a slow look, nor its lease end meanwhile."""
     stop = threading.Event()
-    threads = [threading.Thread(target=loop, args=(stop,), daemon=True, name="gristmill-beside") for loop in loops]
-    for thread in threads:
-        thread.start()
+    thread = threading.Thread(target=loop, args=(stop,), daemon=True, name="gristmill-beside")
+    thread.start()
     try:
         yield
     finally:
         stop.set()
-        for thread in threads:
-            thread.join(5)
+        thread.join(5)
 
 
 def _exhausted(steps: Iterator[None], until: float) -> bool:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from gristmill.delivery.broker import BrokerDelivery
 from gristmill.errors import DatabaseError
+from gristmill.housekeeping import beside
 
 log = logging.getLogger("gristmill.relay")
 
@@ -21,14 +24,22 @@ _AGAIN = 1.0  # after Redis or the database could not be reached
 
 
 class Relay:
-    """`loop` for a worker; `tick` does what is due."""
+    """`running` for a worker; `tick` does what is due."""
 
     def __init__(self, delivery: BrokerDelivery) -> None:
         self.delivery = delivery
         self._sweep_at = 0.0
         self._failures = 0
 
-    def loop(self, stop: threading.Event) -> None:
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with beside(self._loop):
+            try:
+                yield
+            finally:
+                self.delivery.nudged.set()  # who is stopped need not wait for the next look
+
+    def _loop(self, stop: threading.Event) -> None:
         self.delivery.relayed += 1
         try:
             while not stop.is_set():

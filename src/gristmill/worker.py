@@ -12,7 +12,6 @@ import logging
 import os
 import random
 import selectors
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -30,7 +29,7 @@ from gristmill.execution.children import Child
 from gristmill.execution.crew import Crew
 from gristmill.execution.known import end_of, runs_of
 from gristmill.execution.room import ASYNC, SYNC
-from gristmill.housekeeping import Housekeeping, Tickers, beside, stopped_by_signals
+from gristmill.housekeeping import Housekeeping, Tickers, stopped_by_signals
 from gristmill.ledger import names, queues, workers
 from gristmill.ledger.claim import Claimed, Kind, Taken
 from gristmill.ledger.exchange import Batch
@@ -68,7 +67,7 @@ class Worker:
         queues: Sequence[str] = (),
         tickers: Sequence[Callable[[float], float]] = (),
         run: int | None = None,
-        loops: Sequence[Callable[[threading.Event], None]] = (),
+        beside: contextlib.AbstractContextManager[None] | None = None,
     ) -> None:
         self.ledger = ledger
         self.delivery = delivery
@@ -80,7 +79,7 @@ class Worker:
         self.crew = Crew(for_children(settings, sources, ledger, delivery), settings)
         self.only_run = run
         self._seat = Seat(self.only, run is None)
-        self._loops = loops  # that it has beside its own
+        self._beside = beside or contextlib.nullcontext()  # what goes on in another thread while it works
         self.appetite = Appetite(ledger, self.crew.room, settings, queues, run)
         self.crew.demand = self.appetite.admission.demand
         self.house = Housekeeping(ledger, run)
@@ -111,7 +110,7 @@ class Worker:
     def run(self, until: Until = None) -> None:
         """Works until `stop()`, a signal, or (`until`) nothing is ready, or nothing is queued either; for one run, until
         that ends."""
-        with stopped_by_signals(self.stop), few_collections(), beside(*self._loops):
+        with stopped_by_signals(self.stop), few_collections(), self._beside:
             try:
                 self._start()
                 while True:

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from gristmill import Mill
-from tests.api.server import APP, At, Served, serving, serving_here
+from tests.api.server import APP, PLAIN, At, Served, serving, serving_here
 from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.alike
@@ -127,7 +127,7 @@ def test_without_a_token_only_this_machine_is_served(made: Cli, host: str) -> No
 def test_with_a_token_others_are_served_by_any_name(tokens: dict[str, str], filled_url: str) -> None:
     with serving(filled_url, "--host", "0.0.0.0") as server:
         address = server.address.replace("0.0.0.0", "127.0.0.1")
-        with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
+        with httpx.Client(base_url=address, trust_env=False, timeout=60, verify=PLAIN) as client:
             headers = {"Host": "mill.example", "Authorization": f"Bearer {tokens['viewer']}"}
             assert client.get("/api/jobs", headers=headers).status_code == 200
             assert client.get("/api/jobs", headers={"Host": "mill.example"}).status_code == 401

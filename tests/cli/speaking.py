@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 
-from gristmill import Context, Permanent, Pipeline, task
+from gristmill import Context, Permanent, Pipeline, Retries, task
 
 log = logging.getLogger("speaking")
 site = Pipeline("site")
@@ -46,7 +46,7 @@ def breaks(ctx: Context) -> None:
     raise Permanent("for good")
 
 
-@task(retries=0)
+@task(retries=Retries(0, delays=[0.1]))
 def dies(ctx: Context) -> None:
     log.info("my last words")
     os.kill(os.getpid(), signal.SIGKILL)

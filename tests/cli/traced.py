@@ -56,7 +56,7 @@ def hangs(ctx: Context) -> None:
         time.sleep(0.1)
 
 
-@task(retries=0)
+@task(retries=Retries(0, delays=[0.1]))
 def dies(ctx: Context) -> None:
     os._exit(3)
 

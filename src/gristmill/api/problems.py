@@ -143,14 +143,15 @@ def _detail(request: Request, wrong: dict[str, Any]) -> str:
 
 def names(request: Request, place: str) -> list[str]:
     """What a route takes in its query, or in its body."""
-    document, method = request.app.openapi(), request.method.lower()
-    route: dict[str, Any] = next((route[method] for route in _routes(request) if method in route), {})
-    if place == "query":
-        return [one["name"] for one in route.get("parameters", ()) if one["in"] == "query"]
-    schema = route.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-    while "$ref" in schema:
-        schema = document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
-    return list(schema.get("properties", ()))
+    route = request.scope["route"].dependant
+    fields = route.query_params if place == "query" else route.body_params
+    return [name for field in fields for name in _names(field.field_info.annotation) or [field.alias]]
+
+
+def _names(model: Any) -> list[str]:
+    """Of the fields of a model; none if it is no model."""
+    is_model = isinstance(model, type) and issubclass(model, BaseModel)
+    return [info.alias or name for name, info in model.model_fields.items()] if is_model else []
 
 
 def _http(request: Request, error: Exception) -> Response:
@@ -172,20 +173,6 @@ def _methods(request: Request) -> str:
     asked = {method: {**request.scope, "method": method} for method in _METHODS}
     return ", ".join(
         method for method, scope in asked.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)
-    )
-
-
-def _routes(request: Request) -> list[dict[str, Any]]:
-    """As the document describes them, those that an address may mean: what they do, by method."""
-    paths: dict[str, Any] = request.app.openapi()["paths"]
-    path = _path(request)
-    return [paths[path]] if path in paths else [route for shape, route in paths.items() if _fits(shape, path)]
-
-
-def _fits(shape: str, path: str) -> bool:
-    ours, theirs = shape.split("/"), path.split("/")
-    return len(ours) == len(theirs) and all(
-        mine[:1] == "{" or mine == other for mine, other in zip(ours, theirs, strict=True)
     )
 
 

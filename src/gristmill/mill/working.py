@@ -75,9 +75,9 @@ class Working(Scheduling):
         if schedules:
             self.declare_schedules()
             tickers = [*tickers, self.scheduler().tick]
-        loops = [self.relay().loop] if self.delivery.name in ("rq", "arq") else []
+        relay = self.relay().running() if self.delivery.name in ("rq", "arq") else None
         sources = self.registry.sources()
-        return supervisor.Worker(self.ledger, self.delivery, sources, chosen, queues, tickers, number, loops)
+        return supervisor.Worker(self.ledger, self.delivery, sources, chosen, queues, tickers, number, relay)
 
     def relay(self) -> relaying.Relay:
         """What publishes in Redis what is not there yet, for the deliveries `rq` and `arq`. Each worker has one."""

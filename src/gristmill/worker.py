@@ -518,7 +518,10 @@ class Worker:
                 write(self.ledger, self.id, self._pending)
                 self.appetite.offers.give_back()
                 self.ledger.do(workers.leave, self.id)
+        bell = self._bell
         self._hang_up()
+        if bell is not None:
+            bell.say_goodbye()
         self._ended = True
         self._selector.close()
         os.close(self._wake)

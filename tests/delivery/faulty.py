@@ -88,3 +88,6 @@ class FaultyBell:
 
     def close(self) -> None:
         self._bell.close()
+
+    def say_goodbye(self) -> None:
+        self._bell.say_goodbye()

@@ -45,6 +45,15 @@ def test_jobs_are_in_real_queues_by_priority_and_carry_a_number_only(mill: Mill,
     assert "queue default:high 1" in said
 
 
+def test_a_worker_that_has_stopped_is_not_seen_any_more(mill: Mill, valkey: Valkey) -> None:
+    with valkey.client as client:
+        with working(mill, slots=2, poll=60.0, lease=600.0):
+            eventually(lambda: Worker.all(connection=client), "it says hello")
+            eventually(lambda: any("b" in one["flags"] for one in client.client_list()), "it waits for a message")
+        assert Worker.all(connection=client) == []
+        assert not any("b" in one["flags"] for one in client.client_list())
+
+
 def test_a_worker_is_seen_with_what_it_is_on(mill: Mill, valkey: Valkey, tmp_path: Path) -> None:
     with valkey.client as client, working(mill, slots=2, poll=60.0, lease=600.0):
         eventually(lambda: Worker.all(connection=client), "it says hello")

@@ -27,6 +27,7 @@ log = logging.getLogger("gristmill.delivery")
 _KEY = "gristmill:outbox"  # a hash: since when this Redis has its data, and how many batches it took since then
 _BATCH = 500
 _BACKOFF = (0.2, 0.5, 1.0, 2.0)
+_GOODBYE = 3.0  # seconds for the broker to take note that a worker is gone
 _KNOWN_FOR = 1.0  # seconds that the names of queues are believed
 
 
@@ -199,7 +200,8 @@ class BrokerBell:
         self._held: dict[int, list[Any]] = {}  # by job, what the broker wants to have back when it is done
         self._back: list[Any] = []
         self._doorbell = delivery.doorbell.listener(self._inbox)
-        threading.Thread(target=self._keep_feeding, name=f"gristmill-{delivery.name}", daemon=True).start()
+        self._feeder = threading.Thread(target=self._keep_feeding, name=f"gristmill-{delivery.name}", daemon=True)
+        self._feeder.start()
 
     # ---- the worker's side
 
@@ -223,9 +225,12 @@ class BrokerBell:
             self._changed.notify_all()
 
     def close(self) -> None:
-        self.done(list(self._held))  # who keeps the books of it looks a last time when it is closed
         self.closed.set()
+        self.done(list(self._held))  # who keeps the books of it looks a last time when it is closed
         self._doorbell.close()
+
+    def say_goodbye(self) -> None:
+        self._feeder.join(_GOODBYE)
 
     # ---- the broker's side
 

@@ -68,7 +68,7 @@ class RedisServer:
 
     def connect(self, patience: float | None, **how: Any) -> Any:
         """A client of its own; `patience`: seconds for an answer, None: as long as it takes."""
-        return self._make(self.url, retry=self._retry(), **self.options(patience), **how)
+        return self._make(self.url, retry=self._retry(), **{**self.options(patience), **how})
 
     def options(self, patience: float | None) -> dict[str, Any]:
         """How to connect, whoever does it."""

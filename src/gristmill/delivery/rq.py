@@ -32,6 +32,7 @@ log = logging.getLogger("gristmill.delivery")
 TASK = "gristmill.delivery.rq.run"
 _SUFFIX = {Priority.HIGH: ":high", Priority.NORMAL: "", Priority.LOW: ":low"}
 _LISTEN = 1  # seconds that it waits for a message before it looks around
+_AGAIN = 0.1  # seconds between two tries to end that
 _GOODBYE = 3.0  # seconds for RQ to take note of what is over, at the end
 _TTL = 120  # seconds after which RQ forgets a job, or a worker, that gave no sign of life
 _BEAT = 20.0
@@ -83,8 +84,9 @@ class RqBroker:
         return self._queues[name]
 
     def feed(self, bell: BrokerBell) -> None:
-        client = bell.server.connect(None)
-        worker = FeedingWorker(bell, client)
+        name = f"gristmill-{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        client = bell.server.connect(None, client_name=name)
+        worker = FeedingWorker(bell, client, name)
         books = threading.Thread(target=worker.keep_books, name="gristmill-rq-books", daemon=True)
         books.start()
         try:
@@ -112,13 +114,12 @@ class FeedingWorker(Worker):
     max_connection_wait_time = 1.0
     log_job_description = False
 
-    def __init__(self, bell: BrokerBell, client: Any) -> None:
+    def __init__(self, bell: BrokerBell, client: Any, name: str) -> None:
         self.bell = bell
         self.over = threading.Event()
         self._told = threading.Lock()  # what RQ is told of this worker is said by one thread at a time
         self.lost: Exception | None = None
         self._names = queue_names(bell.queues())
-        name = f"gristmill-{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         super().__init__(self._names, name=name, connection=client, serializer=JSONSerializer, worker_ttl=_TTL)
 
     # ---- not in a process of its own
@@ -222,10 +223,19 @@ class FeedingWorker(Worker):
                 if beat >= _BEAT:
                     beat = 0.0
                     self._keep(self.bell.held())
+                if self.bell.closed.is_set():
+                    self._wait_no_more()
             if self.bell.closed.is_set():
-                self.over.wait(_LISTEN)
+                self.over.wait(_AGAIN)
         with contextlib.suppress(*self.bell.server.errors):
             self._forget(self.bell.given_back())  # of what is still held, the next one keeps the books
+
+    def _wait_no_more(self) -> None:
+        """Whoever of us waits for a message is told that none has come."""
+        known: Any = self.connection.client_list()
+        for one in known:
+            if one["name"] == self.name and "b" in one["flags"]:
+                self.connection.client_unblock(int(one["id"]))
 
     def _forget(self, messages: Sequence[_Message]) -> None:
         if not messages:

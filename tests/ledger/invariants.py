@@ -188,7 +188,7 @@ def snapshot(ledger: Ledger) -> dict[str, list[tuple[object, ...]]]:
 
     with ledger.engine.connect() as connection:
         return {
-            table.name: sorted((tuple(row) for row in connection.execute(table.select())), key=repr)
+            table.name: sorted(map(tuple, connection.exec_driver_sql(f"SELECT * FROM {table.name}")), key=repr)
             for table in metadata.sorted_tables
             if table.name != "gm_commit"
         }

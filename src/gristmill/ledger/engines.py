@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, exc
 from sqlalchemy.engine import URL, make_url
 
 from gristmill.errors import Invalid, Unavailable
+from gristmill.ledger import forks
 
 _FROZEN_MS = 15_000  # PostgreSQL ends a transaction that did nothing for so long
 _LOCK_MS = 20_000  # and a wait for a lock: longer than the above, so that a frozen holder is gone by then
@@ -80,6 +81,7 @@ def postgres_engine(url: URL) -> Engine:
         ):
             dbapi.execute(f"SET {setting}")
         dbapi.commit()
+        forks.stay_here(dbapi, forks.socket_of)
 
     return engine
 
@@ -172,6 +174,7 @@ class _Turnstile:
     def __init__(self, database: Path) -> None:
         self._gate = os.open(f"{database}-gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._lock = os.open(f"{database}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        forks.stay_here(self, lambda self: (self._gate, self._lock))
 
     def __enter__(self) -> None:
         fcntl.flock(self._gate, fcntl.LOCK_EX)
@@ -184,5 +187,6 @@ class _Turnstile:
         fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def close(self) -> None:
+        forks.forget(self)
         os.close(self._gate)
         os.close(self._lock)

@@ -10,8 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event
 
+from gristmill.ledger import forks
 from gristmill.ledger.engines import is_current
 
+_parents: list[Any] = []  # connections that are never used here; SQLite minds that somebody else closes them
 _IDLE = 0  # what libpq says of a connection outside of a transaction
 
 
@@ -22,9 +24,10 @@ class Kept:
     """
 
     def __init__(self, engine: Engine, connect: Callable[[], Connection]) -> None:
-        self._connect = connect
+        self._engine, self._connect = engine, connect
         self._kept: list[Connection] = []
         event.listen(engine, "engine_disposed", self._lose)
+        forks.start_anew(self)
 
     @contextmanager
     def lent(self) -> Iterator[Connection]:
@@ -41,6 +44,12 @@ class Kept:
         """The pool has it again."""
         while (connection := self._taken()) is not None:
             _give_back(connection)
+
+    def leave_behind(self) -> None:
+        """This process was forked: all there is belongs to its parent, and is not even closed here."""
+        _parents.append((self._engine.pool, self._kept))
+        self._kept = []
+        self._engine.dispose(close=False)
 
     def _taken(self) -> Connection | None:
         try:

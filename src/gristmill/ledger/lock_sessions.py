@@ -10,13 +10,12 @@ import os
 import select
 import threading
 import time
-import weakref
 from typing import Any, Protocol
 
 from gristmill.clock import SECOND
 from gristmill.errors import DatabaseError, Unavailable
 from gristmill.identity import born
-from gristmill.ledger import locks
+from gristmill.ledger import forks, locks
 from gristmill.ledger.engines import connect_defaults, shown
 from gristmill.ledger.locks import LockKey, Who
 from gristmill.ledger.store import Ledger
@@ -119,22 +118,6 @@ class _Row:
         return number is None or self._ledger.do(locks.release, number, self._rows.born) or self.token is None
 
 
-_open: weakref.WeakSet[Any] = weakref.WeakSet()  # the connections of all sessions of this process
-
-
-def _let_go() -> None:
-    """In a process that a holder has forked: the sessions are not its own. The server sees that one is over only when
-    nobody has its socket any more, and whatever is said on it would be said in the holder's name."""
-    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for connection in list(_open):
-        if not connection.closed:
-            os.dup2(nothing, connection.pgconn.socket, inheritable=False)
-    os.close(nothing)
-
-
-os.register_at_fork(after_in_child=_let_go)
-
-
 class Sessions:
     """Locks on PostgreSQL: a few sessions are kept for the next ones."""
 
@@ -163,7 +146,7 @@ class Sessions:
         arguments, options = self.ledger.engine.dialect.create_connect_args(url)
         try:
             connection = psycopg.connect(*arguments, **{**options, **connect_defaults(url)}, autocommit=True)
-            _open.add(connection)
+            forks.stay_here(connection, forks.socket_of)
             try:
                 connection.execute(_SETTINGS)
             except psycopg.DataError:  # one of them is not for the server's system

@@ -1,0 +1,148 @@
+"""A process that was forked with an open mill, as web servers do that load an application before they fork."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gristmill import Mill
+from gristmill.ledger.sql import Sql
+from gristmill.ledger.store import Ledger
+from tests.apps import everyday
+from tests.servers import ROOT
+
+MANY = 40
+
+
+@pytest.fixture
+def mill(database_url: str) -> Iterator[Mill]:
+    with Mill.open(database_url, everyday.add) as mill:
+        yield mill
+
+
+@pytest.fixture
+def sqlite_mill(sqlite_url: str) -> Iterator[Mill]:
+    with Mill.open(sqlite_url, everyday.add) as mill:
+        yield mill
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Its exit code, and its end is that of any process: what it has is tidied up."""
+    if pid := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    code = 1
+    try:
+        work()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def session(mill: Mill) -> int:
+    """The server's number of the connection that verbs have."""
+    with mill.ledger.reading() as tx:
+        return 0 if mill.ledger.is_sqlite else int(tx.value(Sql("SELECT pg_backend_pid()")))
+
+
+def test_both_go_on_each_by_connections_of_its_own(mill: Mill) -> None:
+    mill.enqueue(everyday.add, args={"a": 0})
+    mine = session(mill)
+
+    def work() -> None:
+        assert mine == 0 or session(mill) != mine
+        mill.enqueue(everyday.add, args={"a": 1})
+        mill.close()
+
+    assert forked(work) == 0
+    assert session(mill) == mine, "it was ended from there"
+    mill.enqueue(everyday.add, args={"a": 2})
+    assert [job.args for job in mill.jobs()] == [{"a": 2}, {"a": 1}, {"a": 0}]
+
+
+def test_they_do_not_hear_each_others_answers(mill: Mill) -> None:
+    with mill.ledger.engine.connect():  # there are two
+        mill.enqueue(everyday.add, args={"a": 0})
+
+    def add() -> None:
+        for n in range(MANY):
+            assert mill.job(mill.enqueue(everyday.add, args={"a": n}).id).args == {"a": n}
+
+    children = []
+    for _ in range(3):
+        if pid := os.fork():
+            children.append(pid)
+            continue
+        code = 1
+        try:
+            add()
+            code = 0
+        finally:
+            os._exit(code)
+    add()
+    assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0, 0, 0]
+    assert len(mill.jobs(limit=1000)) == 1 + 4 * MANY
+
+
+_LEAVES = """
+import os, sys
+from gristmill import Mill
+from gristmill.ledger.store import Ledger
+from gristmill.ledger.sql import Sql
+mill = Mill.open(sys.argv[1])
+mill.queues()
+if pid := os.fork():
+    assert os.waitpid(pid, 0)[1] == 0
+    mill.queues()
+    mill.close()
+else:
+    sys.exit(0)
+"""
+
+
+def test_one_that_uses_nothing_and_ends_disturbs_nobody(mill: Mill) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LEAVES, mill.ledger.absolute_url], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def take_turn(ledger: Ledger) -> None:
+    """As a process would that has nothing to do with the others."""
+    with Path(f"{ledger.path}-turn").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_turn_ends_with_who_had_it_though_what_that_forked_lives_on(sqlite_mill: Mill) -> None:
+    ledger = sqlite_mill.ledger
+    theirs, mine = os.pipe()
+    outlives, ends = os.pipe()  # the last to live is told to end by our end of it
+    holder = os.fork()
+    if not holder:
+        os.close(ends)
+        with ledger._kept.lent() as connection, ledger._turn(connection):
+            if not os.fork():
+                os.write(mine, b".")
+                os.read(outlives, 1)
+                os._exit(0)
+            signal.pause()
+    os.close(outlives)
+    assert os.read(theirs, 1) == b"."
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    take_turn(ledger)
+    os.close(ends)
+
+
+def test_a_copy_that_ends_its_turn_does_not_end_its_parents(sqlite_mill: Mill) -> None:
+    ledger = sqlite_mill.ledger
+    with ledger._kept.lent() as connection, ledger._turn(connection):
+        assert forked(connection.info["turnstile"].__exit__) == 0
+        with pytest.raises(BlockingIOError):
+            take_turn(ledger)

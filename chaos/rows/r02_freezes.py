@@ -20,6 +20,7 @@ TITLE = "SIGSTOP for longer than the lease, then SIGCONT"
 DATABASES = ("SQLite", "PostgreSQL")
 LEASE, POLL = 1.0, 0.2
 WORKERS, FROZEN = 6, 3  # at most so many at once
+LATE = 8  # freezes for each attempt that must come to its end too late, or the row has shown nothing
 ITEMS, BUSY = 6, 16  # of a run; jobs that are not over, about one for each slot: what is rescued soon runs again
 
 
@@ -36,6 +37,8 @@ def play(play: Play) -> str:
         raise Violation(f"workers {dead} ended, and nobody told them to")
     lost = oracle.rows(play.mill, "SELECT count(*) FROM gm_worker WHERE state = 2")[0][0]
     late = _late_ends(play)
+    if late < freezes // LATE:
+        raise Violation(f"only {late} attempts came late after {freezes} freezes: that shows nothing")
     return (
         f"{freezes} freezes, {lost} workers declared lost, {late} attempts came to their end too late: 0 of them were"
         f" written; longest pause {longest:.1f} s"

@@ -36,8 +36,10 @@ def _with(play: Play, delivery: str, server: Valkey) -> str:
         oracle.settle(play)  # all children are there
         before = _throughput(play, mill, play.pick(0, 30))
         flushes = _flush(play, mill, server)
-        server.kill()
+        _load(play, mill, 200, 0.005)
+        server.kill()  # what it was told of is under way, and found by polling
         note(play.folder, "redis", delivery, "killed", time.monotonic())
+        oracle.settle(play)
         away = _throughput(play, mill, play.pick(2, 600))
         _load(play, mill, 400, 0.005)
         server.start()

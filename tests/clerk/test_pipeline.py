@@ -434,6 +434,17 @@ def test_agendas_are_fetched_where_minutes_are_missing_or_all_of_them_if_wanted(
 # ---- the table of situations
 
 
+@pytest.mark.parametrize("letter", ["\0", "\udcff"], ids=["nul", "half a character"])
+def test_an_error_with_letters_that_no_database_takes_is_one_documents_error(mill: Mill, play: Play, letter: str) -> None:
+    [key, *others] = minutes(3)
+    play.site(SITE, {**minutes(3), key: {"get": "Unreadable", "why": f": {letter}!"}})
+    site = run(mill)
+    assert (site.outcome, site.last_error_stage, counters(mill, "ocr")) == ("completed", "fetch", (len(others), 0, 2))
+    with mill.transaction() as connection:
+        missing = select(tables.document.c.error).where(tables.document.c.state == "missing")
+        assert connection.execute(missing).scalar_one() == f"{key} cannot be had: ?!"
+
+
 def test_without_documents_and_text_a_run_completes_as_no_documents(mill: Mill, play: Play) -> None:
     play.site(SITE)
     site = run(mill)

@@ -333,6 +333,20 @@ def test_a_follow_up_does_all_that_it_was_asked_for(mill: Mill, play: Play) -> N
     assert waiting(mill) == ("high", Options(True, True, False, True, "vision"))
 
 
+@pytest.mark.parametrize("part", [{"only": ["fetch"]}, {"from_stage": "compilation"}, {"from_stage": "deploy"}])
+def test_a_run_of_some_stages_only_is_followed_by_the_whole_one_that_was_asked_for(
+    mill: Mill, play: Play, part: dict[str, Any]
+) -> None:
+    play.site(SITE, minutes(1))
+    sites.update(mill, SITE)
+    drain(mill)
+    active = mill.start("site", SITE, args=Options().args(), **part)
+    asked = sites.update(mill, SITE)
+    assert (asked.run, asked.created) == (active.id, False)
+    assert waiting(mill) == ("high", Options())
+    assert sites.update(mill, SITE).follow_up == asked.follow_up
+
+
 def test_a_run_that_is_being_stopped_is_not_joined_and_its_follow_up_still_does_all(mill: Mill, play: Play) -> None:
     play.site(SITE, minutes(1))
     active = sites.update(mill, SITE)

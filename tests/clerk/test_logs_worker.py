@@ -149,7 +149,8 @@ def test_a_new_site_that_is_run_at_once_and_one_stage_alone_leave_lines_too(
     assert cli.run("run-stage", "ocr", "-s", SITE, "--pdf-path", paper).code == 0
     with stand_in() as server:
         server.status = 200
-        assert cli.run("run-stage", "ocr", "-s", SITE, "--pdf-path", broken, SENTRY_DSN=dsn(server)).code == 1
+        done = cli.run("run-stage", "ocr", "-s", SITE, "--pdf-path", broken, SENTRY_DSN=dsn(server))
+        assert (done.code, done.err.count("\n"), done.err.startswith("Error: ")) == (1, 1, True), done.err
         assert groups(server) == {("pdf-failed-to-read",): 1}
     found = entries(clerk_config.log_dir / "worker-local-1.log")
     told = Counter((entry["subdomain"], entry["message"]) for entry in found)

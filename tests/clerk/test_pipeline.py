@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select, text, update
 
 from clerk import health, reconciling, sites, status
 from clerk.app import open_mill
@@ -397,7 +397,26 @@ def test_all_years_are_those_from_the_start_year_on(mill: Mill, play: Play) -> N
     for all_years in (False, False, True):
         sites.update(mill, "elm.ca", Options(all_years=all_years))
         drain(mill)
-    assert lines(play.folder / "since") == ["2019", str(datetime.now(UTC).year), "2019"]
+        _listed_at(mill, datetime(2026, 6, 1, tzinfo=UTC))
+    assert lines(play.folder / "since") == ["2019", "2026", "2019"]
+
+
+@pytest.mark.parametrize(("start_year", "since"), [(2019, "2025"), (2026, "2026")])
+def test_minutes_may_come_late_in_spring_but_nothing_is_wanted_from_before_the_start_year(
+    mill: Mill, play: Play, start_year: int, since: str
+) -> None:
+    sites.create(mill, Description("elm.ca", "Elm", "played", start_year=start_year))
+    play.site("elm.ca", minutes(1))
+    for _ in range(2):
+        sites.update(mill, "elm.ca")
+        drain(mill)
+        _listed_at(mill, datetime(2026, 2, 1, tzinfo=UTC))
+    assert lines(play.folder / "since") == [str(start_year), since]
+
+
+def _listed_at(mill: Mill, at: datetime) -> None:
+    with mill.transaction() as connection:
+        connection.execute(update(tables.run).values(listed=at))
 
 
 def test_agendas_are_fetched_where_minutes_are_missing_or_all_of_them_if_wanted(mill: Mill, play: Play) -> None:
@@ -413,6 +432,17 @@ def test_agendas_are_fetched_where_minutes_are_missing_or_all_of_them_if_wanted(
 
 
 # ---- the table of situations
+
+
+@pytest.mark.parametrize("letter", ["\0", "\udcff"], ids=["nul", "half a character"])
+def test_an_error_with_letters_that_no_database_takes_is_one_documents_error(mill: Mill, play: Play, letter: str) -> None:
+    [key, *others] = minutes(3)
+    play.site(SITE, {**minutes(3), key: {"get": "Unreadable", "why": f": {letter}!"}})
+    site = run(mill)
+    assert (site.outcome, site.last_error_stage, counters(mill, "ocr")) == ("completed", "fetch", (len(others), 0, 2))
+    with mill.transaction() as connection:
+        missing = select(tables.document.c.error).where(tables.document.c.state == "missing")
+        assert connection.execute(missing).scalar_one() == f"{key} cannot be had: ?!"
 
 
 def test_without_documents_and_text_a_run_completes_as_no_documents(mill: Mill, play: Play) -> None:

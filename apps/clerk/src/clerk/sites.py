@@ -26,6 +26,7 @@ from gristmill import NotFound, Refused
 
 if TYPE_CHECKING:
     from gristmill import Mill
+    from gristmill.model import Run
 
 Priority = Literal["high", "normal", "low"]
 
@@ -256,7 +257,8 @@ def site_of(row: Mapping[Any, Any]) -> Site:
 
 
 def update(mill: Mill, subdomain: str, options: Options | None = None) -> Enqueued:
-    """A run of this site, before all others. One that is active is raised; if it was asked for otherwise, one follows it."""
+    """A run of this site, before all others. One that is active is raised; if it was asked for otherwise, or is of some
+    stages only, one follows it."""
     with mill.transaction() as connection:
         _found(connection, names.subdomain(subdomain))
         return _ask(mill, connection, subdomain, options or Options(), "high")
@@ -319,13 +321,19 @@ def _ask(mill: Mill, connection: Connection, subdomain: str, options: Options, p
     run = mill.start(PIPELINE, subdomain, args=own, priority=level, connection=connection)
     if run.created:  # the active one may have ended just now
         terminal.started(connection, subdomain, run.id)
-    if run.args == options.args() and run.state != "waiting":  # one that is being stopped cannot be joined
+    joined = run.state != "waiting" and _is_whole(run)  # one that is being stopped cannot be joined
+    if joined and run.args == options.args():
         return Enqueued(subdomain, run.id, run.priority, run.created)
     all_of_it = options if waiting is None else Options.of(waiting).with_later(options)
     how: dict[str, Any] = {"args": all_of_it.args(), "priority": level, "connection": connection}
     follow_up = mill.start(PIPELINE, subdomain, if_active="wait", **how)
     was_waiting = waiting is not None and not follow_up.created
     return Enqueued(subdomain, run.id, run.priority, run.created, follow_up.id, was_waiting)
+
+
+def _is_whole(run: Run) -> bool:
+    """One that is active; `run-stage` leaves out what comes before its stage, or after it."""
+    return all(run.stage(name).outcome != "skipped" for name in (names.STAGES[0], names.STAGES[-1]))
 
 
 # ---- where they are

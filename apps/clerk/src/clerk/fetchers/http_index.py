@@ -26,8 +26,8 @@ _MOST_PAGES = 300  # of one pass; a site that has more is given a narrower url
 
 
 class HttpIndex:
-    """Without `link_pattern`: links to PDFs on the same host. With one: every link whose URL it matches, on any host; a
-    group of it named `meeting` names the meeting. Pages are only followed on the same host."""
+    """Without `link_pattern`: links to PDFs. With one: every link whose URL it matches, and a group of it named `meeting`
+    names the meeting. Documents may be on any host; pages are only followed on the same one."""
 
     def __init__(self, extra: Mapping[str, Any], client: Web) -> None:
         keys = ("url", "link_pattern", "kind_pattern", "date_pattern", "meeting", "depth")

@@ -119,6 +119,8 @@ def _speak_for_children(config: Config, worker: str, mask: Callable[[str], str],
     console = Console()
     words = typed or sys.stderr.isatty()
     level = _NOTHING if not aloud else logging.WARNING if typed or _is_kept() else logging.INFO
+    if typed:
+        console.addFilter(_is_no_milestone)
     _add(console, Words(mask) if words else Lines(mask, worker), level)
     loki = _loki(config.loki_url, worker)
     if loki:
@@ -137,6 +139,10 @@ def _speak_for_children(config: Config, worker: str, mask: Callable[[str], str],
         log.warning("children cannot hand over what they log: %s", error)
         return
     os.environ[_WORKER], os.environ[_SOCKET] = worker, str(_relay.path)
+
+
+def _is_no_milestone(record: logging.LogRecord) -> bool:
+    return not hasattr(record, "fields")
 
 
 def _loki(url: str | None, worker: str | None) -> Loki | None:

@@ -13,13 +13,12 @@ from sqlalchemy.dialects.sqlite import insert as insert_on_sqlite
 
 from clerk.db import tables
 from clerk.parts import Fetched, Found, Known
-from clerk.pipeline.outcomes import note_change
+from clerk.pipeline.outcomes import kept, note_change
 from clerk.pipeline.working import Work
 from clerk.storage import Document
 
 Item = tuple[str, dict[str, Any]]
 Row = Mapping[str, Any]
-_LONGEST_ERROR = 500
 _BLANK = {"pages": 0, "page_errors": "{}"}  # of a new row; else nothing
 
 
@@ -102,7 +101,7 @@ class Book:
         """It is listed, and could not be had. What is here of it from before stays."""
         self.seen.add(document.key)
         self.counts["missing"] += 1
-        values = self._identity(document) | {"url": found.url, "error": error[:_LONGEST_ERROR]}
+        values = self._identity(document) | {"url": found.url, "error": kept(error)}
         there = self.rows.get(document.key)
         values["state"] = "missing" if there is None else there["state"]
         self._change(values)

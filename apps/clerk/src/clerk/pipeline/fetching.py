@@ -75,7 +75,8 @@ def _from_source(work: Work, book: Book, options: Options) -> Iterator[Item]:
 
 
 def wanted(work: Work, options: Options) -> parts.Wanted:
-    """From the year of the last run that ended well and had all that was listed, unless all years are asked for."""
+    """From the year of the last run that ended well and had all that was listed, unless all years are asked for; never
+    from before the site's start year."""
     site = work.site
     since = site.start_year or _EARLIEST
     if not options.all_years:
@@ -86,7 +87,7 @@ def wanted(work: Work, options: Options) -> parts.Wanted:
         with work.ctx.transaction() as connection:
             last = connection.execute(listed).scalar()
         if last is not None:
-            since = (last - _LATE).year
+            since = max(since, (last - _LATE).year)
     return parts.Wanted(site.subdomain, site.extra, since, options.all_agendas)
 
 

@@ -100,10 +100,15 @@ def refuse_if_given_up(ctx: Context) -> None:
         raise Permanent(f"nobody could work on it: {why}")
 
 
+def kept(error: str) -> str:
+    """What a row has room for. A plugin may quote what came: no database takes half a character, nor PostgreSQL a NUL."""
+    return error.encode(errors="replace").decode().replace("\0", "?")[:_LONGEST]
+
+
 def note_error(connection: Connection, ctx: Context, stage: str, message: str) -> None:
     """An error that does not fail the job, for whoever looks at the site."""
     at = now()
-    said = {"last_error_stage": stage, "last_error_message": message[:_LONGEST], "last_error_at": at, "updated_at": at}
+    said = {"last_error_stage": stage, "last_error_message": kept(message), "last_error_at": at, "updated_at": at}
     _of_run(connection, ctx, **said)
 
 

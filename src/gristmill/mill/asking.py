@@ -71,6 +71,8 @@ class Asking(Reading):
         """
         if not isinstance(pipeline, str | Pipeline):
             raise Invalid(f"{quoted(pipeline)} is not a pipeline; give a Pipeline, or the name of one")
+        if isinstance(pipeline, Pipeline) and pipeline.name not in self.registry.pipelines:
+            raise Invalid(f"this mill was opened without pipeline {pipeline.name!r}; give it to Mill.open, after the URL")
         flow = self.registry.pipeline(name_of(pipeline))
         check_key(subject, "subject")
         part = part_run(flow, from_stage, only)
@@ -244,7 +246,12 @@ class Asking(Reading):
     def _task(self, task: Task[Any, Any] | str) -> Task[Any, Any]:
         if not isinstance(task, str | Task):
             raise Invalid(f"{quoted(task)} is not a task; put @task above the function, or give the name of a task")
-        registered = self.registry.task(task if isinstance(task, str) else task.name)
+        registered = self.registry.tasks.get(task if isinstance(task, str) else task.name)
+        if registered is None and isinstance(task, Task):
+            raise Invalid(f"this mill was opened without task {task.name!r}; give it to Mill.open, after the URL")
+        if registered is None:
+            alone = [name for name, known in self.registry.tasks.items() if not isinstance(known, Stage | Part)]
+            raise Invalid(f"unknown task {task!r}{did_you_mean(task, alone)}")
         if isinstance(registered, Stage):
             raise Invalid(
                 f"{registered.name!r} is a stage: it runs as part of a run; start pipeline {registered.pipeline.name!r}"

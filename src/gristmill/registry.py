@@ -89,6 +89,18 @@ class Registry:
             raise Invalid(f"unknown task {name!r}{did_you_mean(name, self.tasks)}")
         return self.tasks[name]
 
+    def task_alone(self, name: str) -> Task[Any, Any]:
+        """One that can be enqueued."""
+        found = self.tasks.get(name)
+        if found is None:
+            alone = [known for known, task in self.tasks.items() if not isinstance(task, Stage | Part)]
+            raise Invalid(f"unknown task {name!r}{did_you_mean(name, alone)}")
+        if isinstance(found, Stage):
+            raise Invalid(f"{name!r} is a stage: it runs as part of a run; start pipeline {found.pipeline.name!r}")
+        if isinstance(found, Part):
+            raise Invalid(f"{name!r} is a part: {found.of!r} hands it over, with ctx.parts(…)")
+        return found
+
     def queues(self) -> set[str]:
         return {task.queue for task in self.tasks.values()}
 

@@ -104,7 +104,7 @@ def add(place: Place, /, name: str, task: str | None, pipeline: str | None, args
     app = place.registry()
     values: dict[str, Any] = {}
     if task is not None and pipeline is None:
-        values = job_arguments(args, app.task(task))
+        values = job_arguments(args, app.task_alone(task))
     elif pipeline is not None and task is None:
         values = run_arguments(args, app.pipeline(pipeline))
     with place.open(app) as mill:

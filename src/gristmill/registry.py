@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 from gristmill.application import Check, Migrations, Routes
@@ -12,6 +13,7 @@ from gristmill.errors import Invalid, did_you_mean
 from gristmill.pipeline import Part, Pipeline, Stage, Task
 from gristmill.schedule import Schedule
 
+_PROGRAM = {"__main__", "__mp_main__"}  # names of the module that Python was started with
 Piece = Pipeline | Task[Any, Any] | Migrations | Check | Schedule | Routes
 
 
@@ -87,6 +89,18 @@ class Registry:
             raise Invalid(f"unknown task {name!r}{did_you_mean(name, self.tasks)}")
         return self.tasks[name]
 
+    def task_alone(self, name: str) -> Task[Any, Any]:
+        """One that can be enqueued."""
+        found = self.tasks.get(name)
+        if found is None:
+            alone = [known for known, task in self.tasks.items() if not isinstance(task, Stage | Part)]
+            raise Invalid(f"unknown task {name!r}{did_you_mean(name, alone)}")
+        if isinstance(found, Stage):
+            raise Invalid(f"{name!r} is a stage: it runs as part of a run; start pipeline {found.pipeline.name!r}")
+        if isinstance(found, Part):
+            raise Invalid(f"{name!r} is a part: {found.of!r} hands it over, with ctx.parts(…)")
+        return found
+
     def queues(self) -> set[str]:
         return {task.queue for task in self.tasks.values()}
 
@@ -102,19 +116,45 @@ class Registry:
 
 
 def _source(function: Task[Any, Any] | Check) -> str:
-    module = function.fn.__module__
-    home = sys.modules.get(module)
+    home = _home(function)
     path = getattr(home, "__file__", None)
-    if module in {"__main__", "__mp_main__"} or getattr(home, "__gristmill_file__", False):
+    if home.__name__ in _PROGRAM or getattr(home, "__gristmill_file__", False):
         if not path:
             raise Invalid(
                 f"{function!r} lives in an interactive session; put it into a file, so that children can import it"
             )
         spec = getattr(home, "__spec__", None)
-        if module == "__main__" and spec is not None and spec.name not in {"__main__", None}:
+        if home.__name__ == "__main__" and spec is not None and spec.name not in {"__main__", None}:
             return f"module:{spec.name}"
         return f"file:{path}"
-    return f"module:{module}"
+    return f"module:{home.__name__}"
+
+
+def _home(function: Task[Any, Any] | Check) -> ModuleType:
+    """The module that a child imports for it: that of its code or, if the code is from elsewhere, one that has it at its top
+    level; the program itself last, as it need not be made for being imported."""
+    roots = _roots(function)
+    own = sys.modules.get(function.fn.__module__)
+    if own is not None and _holds(own, roots):
+        return own
+    loaded = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+    for module in sorted(loaded, key=lambda module: module.__name__ in _PROGRAM):
+        if _holds(module, roots):
+            return module
+    raise Invalid(f"{function!r} is not at the top level of a module, where the processes of a worker look; put it there")
+
+
+def _holds(module: ModuleType, roots: set[int]) -> bool:
+    return any(id(value) in roots for value in list(vars(module).values()))
+
+
+def _roots(function: Task[Any, Any] | Check) -> set[int]:
+    """The ids of what brings it along, if a module has it."""
+    if isinstance(function, Part):
+        return {id(function)} | _roots(function.of)
+    if isinstance(function, Stage):
+        return {id(function.pipeline), *map(id, function.pipeline.ordered())}
+    return {id(function)}
 
 
 def pieces_of(namespace: Mapping[str, Any]) -> Iterator[Piece]:

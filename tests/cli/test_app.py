@@ -104,6 +104,7 @@ def test_the_app_of_an_installed_package(made: Cli) -> None:
         ("x = 1\nraise ValueError('no')\n", "ValueError: no"),
         ("from gristmill import task\ntask(timeout=-1)(print)\n", "Invalid: "),
         ("import json\njson.loads('{')\n", "JSONDecodeError: "),
+        ("from gristmill import Retries\nRetries(3, delays=5)\n", "Invalid: Retries(delays=…) wants a list of seconds"),
     ],
 )
 @pytest.mark.parametrize("app", ["spoilt.py", "spoilt"])

@@ -53,6 +53,7 @@ USAGE = [
     ([*WITH_APP, "start", "letters", "s", "--if-active", "jion"], "unknown --if-active 'jion'; did you mean 'join'?"),
     ([*WITH_APP, "start", "letters", "s", "--priority", "hihg"], "unknown priority 'hihg'; did you mean 'high'?"),
     ([*WITH_APP, "enqueue", "gret"], "unknown task 'gret'; did you mean 'greet'?"),
+    ([*WITH_APP, "enqueue", "total"], "unknown task 'total'; there are: anything, greet, hold"),
     ([*WITH_APP, "enqueue", "letters.count"], "is a stage: it runs as part of a run"),
     ([*GREET, "--arg", "times=many"], "argument 'times'"),
     ([*GREET, "--arg", 'times={"broken": '], "argument 'times'"),

@@ -51,7 +51,8 @@ def test_check_finds_a_table_that_was_changed(made: Cli) -> None:
 def test_check_of_a_file_that_is_not_there(cli: Cli) -> None:
     result = cli.call("db", "check")
     assert result.code == 69
-    assert "there is no database sqlite:///gristmill.db; to make it: gristmill db upgrade" in result.err
+    named = "sqlite:///gristmill.db (--database or GRISTMILL_DATABASE_URL names another)"
+    assert f"there is no database {named}; to make it: gristmill db upgrade" in result.err
     assert list(cli.folder.iterdir()) == []
 
 

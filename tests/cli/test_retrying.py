@@ -27,6 +27,7 @@ def test_only_what_failed_runs_again(failed: Cli) -> None:
         0,
         {"run": 1, "epoch": 2, "queued": 1, "items": {"count": {"failed": 1}}, "after": ["total"]},
     )
+    assert done.err == "note: no worker is running; start one with: gristmill up\n"
     assert failed.call("-A", APP, "work", "--run", 1, "-n", 1).code == 0
     shown = failed.call("run", "show", 1, "--json").json
     assert (shown["state"], shown["epoch"], shown["results"]["total"]) == ("completed", 2, 11)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gristmill import Limit, Pipeline
+from gristmill import Limit, Pipeline, task
 from gristmill.errors import Invalid, NotConfirmed, Refused
 from gristmill.ledger.finish import Verdict
 from tests.ledger import invariants
@@ -251,6 +251,12 @@ BAD_INPUT: list[tuple[Callable[[Any], Any], str]] = [
     (lambda mill: mill.start("site", "s", priority="hihg"), "unknown priority 'hihg'; did you mean 'high'"),
     (lambda mill: mill.start("site", "s", if_active="jion"), "unknown if_active 'jion'; did you mean 'join'"),
     (lambda mill: mill.enqueue("sollo"), "unknown task 'sollo'; did you mean 'solo'"),
+    (lambda mill: mill.enqueue("find"), "unknown task 'find'; there are: solo, stubborn$"),  # those that can be enqueued
+    (
+        lambda mill: mill.enqueue(task(name="forgotten")(lambda ctx: None)),
+        "opened without task 'forgotten'; give it to Mill.open",
+    ),
+    (lambda mill: mill.start(Pipeline("flow"), "s"), "opened without pipeline 'flow'; give it to Mill.open"),
     (lambda mill: mill.enqueue("site.find"), "is a stage"),
     (lambda mill: mill.enqueue(len), "<built-in function len> is not a task; put @task above the function"),
     (lambda mill: mill.start(solo, "s"), "<task 'solo'> is not a pipeline"),

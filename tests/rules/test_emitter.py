@@ -70,3 +70,9 @@ def test_a_bad_item_is_refused_after_good_ones(emitter: Emitter, good: dict[str,
 def test_a_bad_key_is_refused(emitter: Emitter, key: Any) -> None:
     with pytest.raises(Invalid, match="key"):
         emitter.add((key, {"n": 1}))
+
+
+@pytest.mark.parametrize(("returned", "said"), [(None, "needs argument 'n'"), ([1, 2], "argument 'n'"), ({"m": 1}, "'m'")])
+def test_who_returns_what_should_be_yielded_is_told_so(emitter: Emitter, returned: object, said: str) -> None:
+    with pytest.raises(Invalid, match=f"{said}.*; what a stage returns is one item, and each that it yields is one"):
+        emitter.pass_on(returned)

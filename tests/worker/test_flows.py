@@ -154,6 +154,7 @@ def test_a_wrong_item_fails_its_producer_at_once_and_by_name(lite_flows: Mill) -
         (producer,) = lite_flows.jobs(run=run, stage="produce")
         assert (how, producer.state, len(lite_flows.attempts(producer.id))) == (how, "failed", 1)
         assert WRONG[how] in str(producer.error)
+        assert "binding.py" not in str(lite_flows.attempts(producer.id)[0].traceback), "frames of ours tell the user nothing"
         assert (lite_flows.run(run).state, "produce" in str(lite_flows.run(run).error)) == ("failed", True)
 
 

@@ -145,3 +145,49 @@ def test_an_interactive_program_is_told_what_to_do(tmp_path: Path) -> None:
         "except Invalid as error: print(error)\n"
     )
     assert "put it into a file" in python("-c", code, cwd=tmp_path)
+
+
+BORROWED = """
+from gristmill import Mill, Pipeline, task
+import words
+
+say = task(words.say)
+flow = Pipeline("flow")
+flow.stage(words.listen)
+
+if __name__ == "__main__":
+    with Mill.open("sqlite:///p.db", say, flow) as mill:
+        job, run = mill.enqueue(say), mill.start(flow, "x")
+        mill.work(until="drained", slots=1)
+        print(mill.job(job.id).result, mill.run(run.id).result("listen"))
+"""
+
+
+def test_a_task_may_be_made_of_a_function_from_elsewhere(tmp_path: Path) -> None:
+    """Children import the module that has the task, which is not the one that has the function."""
+    (tmp_path / "words.py").write_text("def say(ctx): return 'said'\ndef listen(ctx): return 'heard'\n")
+    (tmp_path / "mine.py").write_text(BORROWED)
+    assert python("mine.py", cwd=tmp_path) == "said heard\n"
+    (tmp_path / "unguarded.py").write_text(
+        "from gristmill import Mill\nfrom mine import say\n"
+        "mill = Mill.open('sqlite:///p.db', say)\n"
+        "job = mill.enqueue(say)\n"
+        "mill.work(until='drained', slots=1)\n"
+        "print(mill.job(job.id).result)\n"
+    )
+    assert python("unguarded.py", cwd=tmp_path) == "said\n", "rather a module than the program"
+
+
+def test_a_pipeline_inside_a_function_is_refused_where_processes_could_not_find_it(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "from gristmill import Invalid, Mill, Pipeline\n"
+        "def main():\n"
+        "    flow = Pipeline('flow')\n"
+        "    @flow.stage\n"
+        "    def first(ctx): return 1\n"
+        "    with Mill.open('sqlite:///p.db', flow) as mill:\n"
+        "        try: mill.work(until='drained')\n"
+        "        except Invalid as error: print(error)\n"
+        "if __name__ == '__main__': main()\n"
+    )
+    assert "<stage 'flow.first'> is not at the top level of a module" in python("program.py", cwd=tmp_path)

@@ -57,9 +57,12 @@ class Place:
 
     def refuse_new_file(self) -> None:
         from gristmill.errors import SchemaMismatch
+        from gristmill.settings import DEFAULT_DATABASE
 
         if self.is_new_file():
-            raise SchemaMismatch(f"there is no database {self.shown()}; to make it: {self.command('db', 'upgrade')}")
+            forgotten = " (--database or GRISTMILL_DATABASE_URL names another)" if self.url == DEFAULT_DATABASE else ""
+            to_make_it = self.command("db", "upgrade")
+            raise SchemaMismatch(f"there is no database {self.shown()}{forgotten}; to make it: {to_make_it}")
 
     def command(self, *words: object) -> str:
         """A command line to paste, with the same database, application and delivery as were given on this one."""

@@ -12,6 +12,7 @@ from gristmill.cli import bulk, show
 from gristmill.cli.app import HOW_TO_NAME_AN_APP, Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.runs import LIMIT, NAMED, print_list
 from gristmill.cli.show import Column
+from gristmill.cli.starting import say_if_nobody_works
 from gristmill.cli.values import job_arguments, number
 
 if TYPE_CHECKING:
@@ -71,8 +72,10 @@ def retry(place: Place, job: int, dry_run: bool) -> None:
     """Queue an ended JOB again with a fresh budget; one that waits for its retry runs now."""
     with place.open() as mill:
         found = mill.retry_job(job, dry_run=dry_run)
-    would = "be queued again" if found.finished_at else "run now"
-    show.line(f"job {job} is {found.state}" + (f"; it would {would}" if dry_run else ""))
+        would = "be queued again" if found.finished_at else "run now"
+        show.line(f"job {job} is {found.state}" + (f"; it would {would}" if dry_run else ""))
+        if not dry_run:
+            say_if_nobody_works(mill, place)
 
 
 @job.command(short_help="Cancel jobs, queued or running.")

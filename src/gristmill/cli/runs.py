@@ -11,6 +11,7 @@ import click
 from gristmill.cli import bulk, show
 from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.show import Column
+from gristmill.cli.starting import say_if_nobody_works
 from gristmill.cli.values import number
 from gristmill.progress import progress, waiting_for, worked_since
 
@@ -161,7 +162,8 @@ def retry(
         return _retry_many(place, bulk.which("run", runs, filters), items, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
     with place.open() as mill:
         done = mill.retry_run(runs[0], **items, dry_run=dry_run)
-    return _say_retried(runs[0], done, dry_run, json_wanted)
+        _say_retried(runs[0], done, dry_run, json_wanted)
+        return None if dry_run else say_if_nobody_works(mill, place)
 
 
 def _retry_many(place: Place, chosen: Mapping[str, Any], items: Mapping[str, Any], **how: bool) -> None:

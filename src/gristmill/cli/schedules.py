@@ -11,6 +11,7 @@ from gristmill.cli import show
 from gristmill.cli.app import Command, Group, Place, as_json, pass_place
 from gristmill.cli.runs import LIMIT
 from gristmill.cli.show import Column
+from gristmill.cli.starting import say_if_nobody_works
 from gristmill.cli.values import PRIORITY, duration, job_arguments, number, one_of, run_arguments
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def add(place: Place, /, name: str, task: str | None, pipeline: str | None, args
     app = place.registry()
     values: dict[str, Any] = {}
     if task is not None and pipeline is None:
-        values = job_arguments(args, app.task(task))
+        values = job_arguments(args, app.task_alone(task))
     elif pipeline is not None and task is None:
         values = run_arguments(args, app.pipeline(pipeline))
     with place.open(app) as mill:
@@ -155,11 +156,11 @@ def run_now(place: Place, name: str, json_wanted: bool) -> None:
     """Start now what the schedule NAME starts; print its id. Its times stay as they are."""
     with place.open(place.registry()) as mill:
         fired = mill.run_schedule(name)
-    if json_wanted:
-        return show.document(fired)
-    for started in [fired.job] if fired.job is not None else fired.runs:
-        show.line(str(started))
-    return None
+        if json_wanted:
+            return show.document(fired)
+        for started in [fired.job] if fired.job is not None else fired.runs:
+            show.line(str(started))
+        return say_if_nobody_works(mill, place)
 
 
 @schedule.command(short_help="Show what became of past times.")

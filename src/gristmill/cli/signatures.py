@@ -13,6 +13,7 @@ from gristmill.cli.app import Group, Place, as_json, dry_run_option, pass_place
 from gristmill.cli.jobs import print_attempt
 from gristmill.cli.runs import LIMIT
 from gristmill.cli.show import Column
+from gristmill.cli.starting import say_if_nobody_works
 
 if TYPE_CHECKING:
     from gristmill.model import ErrorDetail, Signature
@@ -86,10 +87,12 @@ def retry(place: Place, fingerprint: str, dry_run: bool) -> None:
     """Queue again, with a fresh budget, all jobs that are failed now by the error with this FINGERPRINT."""
     with place.open() as mill:
         done = mill.retry_error(fingerprint, dry_run=dry_run)
-    verb = "would be queued again" if dry_run else f"{'is' if done.queued == 1 else 'are'} queued again"
-    show.line(f"{show.plural(done.queued, 'job')} {verb}")
-    if done.refused:
-        show.note(f"{show.plural(done.refused, 'job')} cannot be: {done.refusal}")
+        verb = "would be queued again" if dry_run else f"{'is' if done.queued == 1 else 'are'} queued again"
+        show.line(f"{show.plural(done.queued, 'job')} {verb}")
+        if done.refused:
+            show.note(f"{show.plural(done.refused, 'job')} cannot be: {done.refusal}")
+        if not dry_run:
+            say_if_nobody_works(mill, place)
 
 
 @error.command(short_help="Leave an error out of the list.")

@@ -152,7 +152,7 @@ def enqueue(
     if at is not None and delay is not None:
         raise click.UsageError("--at and --in are two ways to say when; give one of them")
     app = place.registry()
-    values = job_arguments(args, app.task(task))
+    values = job_arguments(args, app.task_alone(task))
     with place.open(app) as mill:
         job = mill.enqueue(
             task,

@@ -80,7 +80,10 @@ class Emitter:
         """What a function that is no generator returned goes on as one item, under its own key."""
         for stage, task in self._targets.items():
             where = f"stage {stage!r}"
-            self._put("", dict(item_args(value, task.parameters.first, where)), stage)
+            try:
+                self._put("", dict(item_args(value, task.parameters.first, where)), stage)
+            except Invalid as error:
+                raise Invalid(f"{error}; what a stage returns is one item, and each that it yields is one") from None
 
     def _put(self, key: str, args: Mapping[str, Any], stage: str | None) -> None:
         text = self._checked(args, stage)

@@ -63,11 +63,12 @@ def load_file(path: Path) -> ModuleType:
 
 
 def _place(error: BaseException) -> str:
-    """Where in the application it happened; not where in Gristmill, in Python, or in a library that it called."""
+    """Where in the application it happened; not where in Gristmill, in Python, or in a library that it called; nor in code
+    without a file, like what a dataclass makes of itself."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}, line {error.lineno})"
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith((_OURS, "<frozen"))]
+    theirs = [frame for frame in frames if not frame.filename.startswith((_OURS, "<"))]
     theirs = [frame for frame in theirs if not frame.filename.startswith(_INSTALLED)] or theirs
     return f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
 

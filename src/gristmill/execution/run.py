@@ -14,7 +14,7 @@ from gristmill.retry import error_name
 
 TEXT_LIMIT = 64 * 1024  # characters of a traceback that are kept
 REASON_LIMIT = 2000
-_HERE = str(Path(__file__).parent)
+_HERE = (str(Path(__file__).parent), str(Path(__file__).parents[1] / "binding.py"))  # and where items are checked
 
 
 class Report(NamedTuple):

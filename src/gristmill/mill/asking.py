@@ -22,7 +22,7 @@ from gristmill.mill.part_runs import Only, part_run
 from gristmill.mill.reading import Reading
 from gristmill.mill.values import arguments, choice, delay_of, moment, name_of
 from gristmill.model import Job, Run
-from gristmill.pipeline import Part, Pipeline, Stage, Task, check_timeout
+from gristmill.pipeline import Pipeline, Stage, Task, check_timeout
 from gristmill.priority import Priority
 from gristmill.retry import Retries
 from gristmill.states import UniqueScope
@@ -71,6 +71,8 @@ class Asking(Reading):
         """
         if not isinstance(pipeline, str | Pipeline):
             raise Invalid(f"{quoted(pipeline)} is not a pipeline; give a Pipeline, or the name of one")
+        if isinstance(pipeline, Pipeline) and pipeline.name not in self.registry.pipelines:
+            raise Invalid(f"this mill was opened without pipeline {pipeline.name!r}; give it to Mill.open, after the URL")
         flow = self.registry.pipeline(name_of(pipeline))
         check_key(subject, "subject")
         part = part_run(flow, from_stage, only)
@@ -244,14 +246,9 @@ class Asking(Reading):
     def _task(self, task: Task[Any, Any] | str) -> Task[Any, Any]:
         if not isinstance(task, str | Task):
             raise Invalid(f"{quoted(task)} is not a task; put @task above the function, or give the name of a task")
-        registered = self.registry.task(task if isinstance(task, str) else task.name)
-        if isinstance(registered, Stage):
-            raise Invalid(
-                f"{registered.name!r} is a stage: it runs as part of a run; start pipeline {registered.pipeline.name!r}"
-            )
-        if isinstance(registered, Part):
-            raise Invalid(f"{registered.name!r} is a part: {registered.of!r} hands it over, with ctx.parts(…)")
-        return registered
+        if isinstance(task, Task) and task.name not in self.registry.tasks:
+            raise Invalid(f"this mill was opened without task {task.name!r}; give it to Mill.open, after the URL")
+        return self.registry.task_alone(task if isinstance(task, str) else task.name)
 
     def _how(
         self,

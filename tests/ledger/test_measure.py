@@ -92,6 +92,15 @@ def test_a_job_whose_time_has_come_wants_a_slot_also_where_no_worker_is_left_to_
     assert depths == {"ready": 3, "delayed": 0, "limited": 0}
     assert look("queue_wanted_slots", queue="default") == 3
     assert look("queue_oldest_seconds", queue="default", state="ready") == 600
+    queue = next(queue for queue in play.mill.queues() if queue.name == "default")  # lists and pages say the same
+    assert (queue.ready, queue.delayed) == (3, 0)
+
+
+def test_a_queue_in_which_nothing_is_but_what_is_due_says_since_when_that_waits(play: Play, clock: FrozenClock) -> None:
+    asked = play.mill.enqueue("solo", delay=600)
+    clock.advance(600)
+    queue = next(queue for queue in play.mill.queues() if queue.name == "default")
+    assert (queue.ready, queue.oldest) == (1, asked.created_at)
 
 
 @pytest.mark.parametrize("ended", [0.0, 0.5])

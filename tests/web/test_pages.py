@@ -101,6 +101,11 @@ def test_a_page_without_anything_says_so(nothing: Dashboard, opened: Callable[..
     assert faults(page) == []
 
 
+def test_a_queue_that_nobody_serves_is_not_said_to_be_on(dashboard: Dashboard, page: Page) -> None:
+    page.goto("/queues")
+    expect(page.locator("#queue-find [data-label=State]")).to_have_text("no worker")
+
+
 def test_the_overview_says_what_is_wrong_and_leads_there(dashboard: Dashboard, page: Page) -> None:
     page.goto("/")
     expect(page.locator("#verdict h1")).to_contain_text("No worker is running, and")

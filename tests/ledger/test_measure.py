@@ -97,10 +97,11 @@ def test_a_job_whose_time_has_come_wants_a_slot_also_where_no_worker_is_left_to_
 
 
 def test_a_queue_in_which_nothing_is_but_what_is_due_says_since_when_that_waits(play: Play, clock: FrozenClock) -> None:
-    asked = play.mill.enqueue("solo", delay=600)
-    clock.advance(600)
+    asked = play.mill.enqueue("solo", delay=86_400)
+    clock.advance(86_460)
     queue = next(queue for queue in play.mill.queues() if queue.name == "default")
-    assert (queue.ready, queue.oldest) == (1, asked.created_at)
+    assert (queue.ready, queue.oldest) == (1, asked.run_at)  # and not for a day, which would be a reason to worry
+    assert Look(play)("queue_oldest_seconds", queue="default", state="ready") == 60
 
 
 @pytest.mark.parametrize("ended", [0.0, 0.5])

@@ -46,13 +46,13 @@ _ESTIMATE = Sql(
     " GROUP BY l.queue"
 )
 _OUTSIDE = (
-    "SELECT queue_id, count(*) AS n, min(created_at) AS oldest FROM"
-    " (SELECT queue_id, created_at FROM gm_job WHERE %s LIMIT :most) AS sampled GROUP BY queue_id"
+    "SELECT queue_id, count(*) AS n, min(since) AS oldest FROM"
+    " (SELECT queue_id, %s AS since FROM gm_job WHERE %s LIMIT :most) AS sampled GROUP BY queue_id"
 )
 _BY_STATE = {
-    "ready": Sql(_OUTSIDE % "run_at <= {now}"),  # due: a worker puts them into the line, and there may be none yet
-    "delayed": Sql(_OUTSIDE % "run_at > {now} AND run_at < {waiting}"),
-    "limited": Sql(_OUTSIDE % "run_at = {waiting}"),
+    "ready": Sql(_OUTSIDE % ("run_at", "run_at <= {now}")),  # due, and a worker puts it into the line
+    "delayed": Sql(_OUTSIDE % ("created_at", "run_at > {now} AND run_at < {waiting}")),
+    "limited": Sql(_OUTSIDE % ("created_at", "run_at = {waiting}")),
 }
 _HELD = Sql(
     "SELECT queue_id, worker_id, count(*) AS n, min(started_at) AS oldest FROM gm_job WHERE id {in ids}"

@@ -271,8 +271,8 @@ def conditions(where: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, A
 # ---- queues, workers, the whole
 
 
-_OUTSIDE = Sql(  # what is due is ready: a worker puts it into the line, and there may be none
-    "SELECT queue_id, 'ready' AS state, count(*) AS n, min(created_at) AS oldest FROM gm_job WHERE run_at <= {now}"
+_OUTSIDE = Sql(  # what is due is ready, since then: a worker puts it into the line, and there may be none
+    "SELECT queue_id, 'ready' AS state, count(*) AS n, min(run_at) AS oldest FROM gm_job WHERE run_at <= {now}"
     " GROUP BY queue_id UNION ALL SELECT queue_id, 'delayed', count(*), NULL FROM gm_job"
     " WHERE run_at > {now} AND run_at < {waiting} GROUP BY queue_id"
     " UNION ALL SELECT queue_id, 'limited', count(*), NULL FROM gm_job WHERE run_at = {waiting} GROUP BY queue_id"

@@ -88,6 +88,12 @@ def test_an_open_server_answers_no_other_site(shared: Served, headers: dict[str,
         assert not client.get("/api/queues/mail").json()["paused"]
 
 
+def test_an_open_server_says_once_what_it_answers_to(shared: Served) -> None:
+    with shared.client() as client:
+        said = client.get("/api/jobs", headers={"Host": "evil.example"}).json()["detail"]
+    assert said.endswith("it answers only to localhost, 127.0.0.1, ::1")
+
+
 def test_its_own_pages_may_act(shared: Served) -> None:
     with shared.client() as client:
         headers = {"Origin": shared.address, "Sec-Fetch-Site": "same-origin"}

@@ -78,6 +78,32 @@ def test_a_slot_is_wanted_for_what_is_ready_or_in_progress(play: Play) -> None:
     assert Look(play)("queue_wanted_slots", queue="default") == 3
 
 
+def test_a_job_whose_time_has_come_wants_a_slot_also_where_no_worker_is_left_to_put_it_into_the_line(
+    play: Play, clock: FrozenClock
+) -> None:
+    play.mill.enqueue("solo")
+    for _ in range(2):
+        play.mill.enqueue("solo", delay=600)
+    clock.advance(599)
+    assert Look(play)("queue_wanted_slots", queue="default") == 1
+    clock.advance(1)
+    look = Look(play)
+    depths = {state: look("queue_jobs", queue="default", state=state) for state in ("ready", "delayed", "limited")}
+    assert depths == {"ready": 3, "delayed": 0, "limited": 0}
+    assert look("queue_wanted_slots", queue="default") == 3
+    assert look("queue_oldest_seconds", queue="default", state="ready") == 600
+    queue = next(queue for queue in play.mill.queues() if queue.name == "default")  # lists and pages say the same
+    assert (queue.ready, queue.delayed) == (3, 0)
+
+
+def test_a_queue_in_which_nothing_is_but_what_is_due_says_since_when_that_waits(play: Play, clock: FrozenClock) -> None:
+    asked = play.mill.enqueue("solo", delay=86_400)
+    clock.advance(86_460)
+    queue = next(queue for queue in play.mill.queues() if queue.name == "default")
+    assert (queue.ready, queue.oldest) == (1, asked.run_at)  # and not for a day, which would be a reason to worry
+    assert Look(play)("queue_oldest_seconds", queue="default", state="ready") == 60
+
+
 @pytest.mark.parametrize("ended", [0.0, 0.5])
 def test_a_long_line_is_estimated_well(play: Play, monkeypatch: pytest.MonkeyPatch, ended: float) -> None:
     monkeypatch.setattr(depth, "COUNTED", 100)

@@ -41,6 +41,7 @@ PAGES = {
 }
 CUT = """[...document.querySelectorAll('.scroll:not(.graph-box)')].filter(
     (box) => box.scrollWidth > box.clientWidth).map((box) => box.getAttribute('aria-label'))"""
+BETWEEN = (641, 960, 961, 1180, 1181)  # pixels of width, on both sides of where tables and the menu change their form
 EMPTY = [path for path in PAGES if "/1" not in path and "{" not in path and path.count("/") == 1]
 
 
@@ -76,6 +77,9 @@ def test_a_page_opens_fits_and_has_no_serious_fault(dashboard: Dashboard, page: 
         assert wider == 0, f"{path} is {wider} pixels wider than the window"
         assert page.evaluate(CUT) == [], f"what stands at the right in these is cut off on {path}"
         assert faults(page) == []
+    for width in BETWEEN:
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate(CUT) == [], f"what stands at the right in these is cut off on {path} of {width} pixels"
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +99,11 @@ def test_a_page_without_anything_says_so(nothing: Dashboard, opened: Callable[..
     if path != "/settings":
         expect(page.locator("main .empty, main .verdict").first).to_be_visible()
     assert faults(page) == []
+
+
+def test_a_queue_that_nobody_serves_is_not_said_to_be_on(dashboard: Dashboard, page: Page) -> None:
+    page.goto("/queues")
+    expect(page.locator("#queue-find [data-label=State]")).to_have_text("no worker")
 
 
 def test_the_overview_says_what_is_wrong_and_leads_there(dashboard: Dashboard, page: Page) -> None:

@@ -67,7 +67,7 @@ def app(
         from gristmill.web import add_pages
 
         add_pages(made, mill, made.state.extras)
-    names = (*LOOPBACK, *(host.lower() for host in hosts))
+    names = list(dict.fromkeys([*LOOPBACK, *(host.lower() for host in hosts)]))
     made.add_middleware(Guard, rules=Rules(mill, open, names, read_only, authenticate, token))
     problems.answer_errors(made)
     made.openapi = lambda: openapi(made)  # type: ignore[method-assign]

@@ -145,13 +145,13 @@ def names(request: Request, place: str) -> list[str]:
     """What a route takes in its query, or in its body."""
     route = request.scope["route"].dependant
     fields = route.query_params if place == "query" else route.body_params
-    return [name for field in fields for name in _names(field.field_info.annotation) or [field.alias]]
+    return [name for field in fields for name in _names(field.field_info.annotation, field.alias)]
 
 
-def _names(model: Any) -> list[str]:
-    """Of the fields of a model; none if it is no model."""
-    is_model = isinstance(model, type) and issubclass(model, BaseModel)
-    return [info.alias or name for name, info in model.model_fields.items()] if is_model else []
+def _names(kind: Any, alone: str) -> list[str]:
+    """Of the fields of a model, which may have none; `alone` is what is no model."""
+    is_model = isinstance(kind, type) and issubclass(kind, BaseModel)
+    return [info.alias or name for name, info in kind.model_fields.items()] if is_model else [alone]
 
 
 def _http(request: Request, error: Exception) -> Response:

@@ -46,10 +46,14 @@ _ESTIMATE = Sql(
     " GROUP BY l.queue"
 )
 _OUTSIDE = (
-    "SELECT queue_id, count(*) AS n, min(created_at) AS oldest FROM"
-    " (SELECT queue_id, created_at FROM gm_job WHERE run_at %s {waiting} LIMIT :most) AS sampled GROUP BY queue_id"
+    "SELECT queue_id, count(*) AS n, min(since) AS oldest FROM"
+    " (SELECT queue_id, %s AS since FROM gm_job WHERE %s LIMIT :most) AS sampled GROUP BY queue_id"
 )
-_DELAYED, _LIMITED = Sql(_OUTSIDE % "<"), Sql(_OUTSIDE % "=")
+_BY_STATE = {
+    "ready": Sql(_OUTSIDE % ("run_at", "run_at <= {now}")),  # due, and a worker puts it into the line
+    "delayed": Sql(_OUTSIDE % ("created_at", "run_at > {now} AND run_at < {waiting}")),
+    "limited": Sql(_OUTSIDE % ("created_at", "run_at = {waiting}")),
+}
 _HELD = Sql(
     "SELECT queue_id, worker_id, count(*) AS n, min(started_at) AS oldest FROM gm_job WHERE id {in ids}"
     f" AND state = {State.IN_PROGRESS:d} GROUP BY queue_id, worker_id"
@@ -83,7 +87,7 @@ def depths(tx: Tx) -> tuple[Depths, dict[int, int]]:
         found[row.queue_id]["ready"].add(0, row.created_at)
     for row in _estimated(tx, [h for h in heads if found[h.queue_id]["ready"].n >= most]):
         found[row.queue]["ready"].n = max(most, row.n)
-    for state, sql in (("delayed", _DELAYED), ("limited", _LIMITED)):
+    for state, sql in _BY_STATE.items():
         for row in tx.all(sql, most=most):
             found[row.queue_id][state].add(row.n, row.oldest)
     return found, _held(tx, found)

@@ -271,9 +271,11 @@ def conditions(where: Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, A
 # ---- queues, workers, the whole
 
 
-_OUTSIDE = Sql(
-    "SELECT queue_id, true AS limited, count(*) AS n FROM gm_job WHERE run_at = {waiting} GROUP BY queue_id"
-    " UNION ALL SELECT queue_id, false, count(*) FROM gm_job WHERE run_at < {waiting} GROUP BY queue_id"
+_OUTSIDE = Sql(  # what is due is ready, since then: a worker puts it into the line, and there may be none
+    "SELECT queue_id, 'ready' AS state, count(*) AS n, min(run_at) AS oldest FROM gm_job WHERE run_at <= {now}"
+    " GROUP BY queue_id UNION ALL SELECT queue_id, 'delayed', count(*), NULL FROM gm_job"
+    " WHERE run_at > {now} AND run_at < {waiting} GROUP BY queue_id"
+    " UNION ALL SELECT queue_id, 'limited', count(*), NULL FROM gm_job WHERE run_at = {waiting} GROUP BY queue_id"
 )
 _QUEUES = Sql(  # with the length of each line, and its first
     "SELECT q.id, q.name, q.weight, q.paused, l.chosen, (SELECT count(*) FROM gm_job h WHERE h.ready IS NOT NULL"
@@ -329,18 +331,22 @@ def queues_and_workers(tx: Tx) -> tuple[list[Queue], list[Worker]]:
 
 
 def _queues(tx: Tx, busy: Sequence[Held], active: Sequence[Worker]) -> list[Queue]:
-    outside = {(row.queue_id, bool(row.limited)): row.n for row in tx.all(_OUTSIDE)}
+    outside = {(row.queue_id, row.state): (row.n, row.oldest) for row in tx.all(_OUTSIDE)}
+
+    def found(queue: int, state: str) -> tuple[int, int | None]:
+        return outside.get((queue, state), (0, None))
+
     return [
         Queue(
             name=row.name,
             weight=row.weight,
             paused=bool(row.paused),
-            ready=row.ready,
-            delayed=outside.get((row.id, False), 0),
+            ready=row.ready + found(row.id, "ready")[0],
+            delayed=found(row.id, "delayed")[0],
             in_progress=sum(one.n for one in busy if one.queue == row.id),
-            oldest=to_datetime(row.oldest),
+            oldest=to_datetime(min(filter(None, (row.oldest, found(row.id, "ready")[1])), default=None)),
             workers=sum(1 for w in active if not w.queues or row.name in w.queues),
-            limited=outside.get((row.id, True), 0),
+            limited=found(row.id, "limited")[0],
             at_once=Numbers.of(row.chosen).at_once,
             per_second=Numbers.of(row.chosen).per_second,
         )

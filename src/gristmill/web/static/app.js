@@ -190,7 +190,7 @@ document.addEventListener("DOMContentLoaded", () => {
     if (history.length > 1) { event.preventDefault(); history.back(); }  // with what was written into the form
   });
   if (location.hash === "#search") document.getElementById("search")?.focus();
-  if (matchMedia("(max-width: 860px)").matches) document.querySelector("details.menu").open = false;
+  if (matchMedia("(max-width: 1180px)").matches) document.querySelector("details.menu").open = false;
   const drawer = document.getElementById("drawer");
   document.body.addEventListener("htmx:after:swap", (event) => {
     if (event.detail?.ctx?.target?.id === "drawer-content" && !drawer.open) drawer.show();

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gristmill import Mill
+from gristmill import Invalid, Mill
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger
 from tests.apps import everyday
@@ -146,3 +146,70 @@ def test_a_copy_that_ends_its_turn_does_not_end_its_parents(sqlite_mill: Mill) -
         assert forked(connection.info["turnstile"].__exit__) == 0
         with pytest.raises(BlockingIOError):
             take_turn(ledger)
+
+
+_LOOKS = """
+import sys
+from gristmill import Mill
+with Mill.open(sys.argv[1]) as mill:
+    print(len(mill.jobs()))
+"""
+
+
+def others_see(url: str) -> int:
+    """Jobs that are there for a process that comes, looks and leaves: the last to leave removes what SQLite has beside it."""
+    done = subprocess.run([sys.executable, "-c", _LOOKS, url], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    return int(done.stdout)
+
+
+def test_what_a_fork_adds_after_its_parent_is_gone_is_there(mill: Mill) -> None:
+    url = mill.ledger.absolute_url
+    mill.close()
+    told, tells = os.pipe()
+    go_on, goes_on = os.pipe()  # what is left of this test ends with our end of it
+    if not (parent := os.fork()):
+        os.close(goes_on)
+        opened = Mill.open(url, everyday.add)
+        opened.enqueue(everyday.add, args={"a": 0})
+        if os.fork():
+            os._exit(0)
+        for number in (1, 2):
+            opened.enqueue(everyday.add, args={"a": number})
+            os.write(tells, b".")
+            os.read(go_on, 1)
+        os._exit(0)
+    os.waitpid(parent, 0)
+    with os.fdopen(goes_on, "wb", buffering=0) as turn:
+        assert os.read(told, 1) == b"."
+        assert others_see(url) == 2
+        turn.write(b".")
+        assert os.read(told, 1) == b"."
+        assert others_see(url) == 3
+
+
+def test_one_that_is_forked_within_a_transaction_is_refused_on_sqlite(sqlite_mill: Mill) -> None:
+    def add() -> None:
+        with pytest.raises(Invalid, match=r"was forked while sqlite://.* was in use"):
+            sqlite_mill.enqueue(everyday.add, args={"a": 1})
+
+    with sqlite_mill.transaction() as connection:
+        sqlite_mill.enqueue(everyday.add, args={"a": 0}, connection=connection)
+        assert forked(add) == 0
+    assert others_see(sqlite_mill.ledger.absolute_url) == 1
+
+
+def test_what_only_one_may_do_is_not_kept_by_a_fork(sqlite_mill: Mill) -> None:
+    ledger = sqlite_mill.ledger
+    told, tells = os.pipe()
+    outlives, ends = os.pipe()
+    with os.fdopen(ends, "wb"):
+        with ledger.sole("nothing") as mine:
+            assert mine
+            if not os.fork():
+                os.close(ends)
+                os.write(tells, b".")
+                os.read(outlives, 1)
+                os._exit(0)
+            assert os.read(told, 1) == b"."
+        with ledger.sole("nothing") as mine:
+            assert mine

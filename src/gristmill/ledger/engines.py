@@ -112,6 +112,11 @@ def sqlite_engine(url: URL) -> Engine:
     def is_there(dialect: Any, record: Any, args: Any, options: Any) -> None:
         if made and not file.exists():  # SQLite would make an empty one
             raise Unavailable(f"the database {shown(url)}: its file is not there any more")
+        if forks.is_parents(_identity(file)):
+            raise Invalid(
+                f"this process was forked while {shown(url)} was in use, and SQLite cannot go on there: fork outside of"
+                " transactions, when no thread uses it, or start the process anew (multiprocessing: spawn)"
+            )
 
     @event.listens_for(engine, "checkout")
     def is_the_same(dbapi: Any, record: Any, proxy: Any) -> None:
@@ -128,7 +133,7 @@ def sqlite_engine(url: URL) -> Engine:
         record.info.update(path=file, file=_identity(file))
         for pragma in ("synchronous = FULL", "foreign_keys = ON", f"busy_timeout = {_BUSY_MS}"):
             dbapi.execute(f"PRAGMA {pragma}")
-        record.info["turnstile"] = _Turnstile(file)
+        record.info["turnstile"] = _Turnstile(file, record.info["file"])
 
     @event.listens_for(engine, "close")
     def close(dbapi: Any, record: Any) -> None:
@@ -143,7 +148,7 @@ def is_current(connection: Connection) -> bool:
     return "file" not in held or _identity(held["path"]) == held["file"]
 
 
-def _identity(file: Path) -> tuple[int, int] | None:
+def _identity(file: Path) -> forks.File | None:
     try:
         found = file.stat()
     except FileNotFoundError:
@@ -171,10 +176,10 @@ class _Turnstile:
     lock, and only then lets the next one up to the gate. Releasing and asking again puts a writer behind those.
     """
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, database: Path, identity: forks.File | None) -> None:
         self._gate = os.open(f"{database}-gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._lock = os.open(f"{database}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        forks.stay_here(self, lambda self: (self._gate, self._lock))
+        forks.stay_here(self, lambda self: (self._gate, self._lock), identity)
 
     def __enter__(self) -> None:
         fcntl.flock(self._gate, fcntl.LOCK_EX)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +19,7 @@ from sqlalchemy.engine import URL
 
 from gristmill.clock import Clock
 from gristmill.errors import DatabaseError, Invalid, SchemaMismatch, Unavailable
-from gristmill.ledger import commits, last
+from gristmill.ledger import commits, forks, last
 from gristmill.ledger.columns import REVISION, VERSION_TABLE
 from gristmill.ledger.engines import parse_url, postgres_engine, shown, sqlite_engine
 from gristmill.ledger.kept import Kept
@@ -306,11 +305,9 @@ class Ledger:
     def sole(self, what: str) -> Iterator[bool]:
         """Whether nobody else does `what` on this database just now. The lock is gone as soon as its holder is."""
         if self.is_sqlite:
-            file = os.open(f"{self.path}-{what}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                yield _locked(file)
-            finally:
-                os.close(file)
+            with open(f"{self.path}-{what}", "ab") as file:
+                forks.stay_here(file, forks.number_of)
+                yield _locked(file.fileno())
             return
         with self._connected() as connection:
             lock = f"advisory_lock(hashtext('gristmill {what}'))"

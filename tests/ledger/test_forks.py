@@ -16,6 +16,7 @@ from gristmill import Invalid, Mill
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger
 from tests.apps import everyday
+from tests.ledger.others import others_see
 from tests.servers import ROOT
 
 MANY = 40
@@ -146,20 +147,6 @@ def test_a_copy_that_ends_its_turn_does_not_end_its_parents(sqlite_mill: Mill) -
         assert forked(connection.info["turnstile"].__exit__) == 0
         with pytest.raises(BlockingIOError):
             take_turn(ledger)
-
-
-_LOOKS = """
-import sys
-from gristmill import Mill
-with Mill.open(sys.argv[1]) as mill:
-    print(len(mill.jobs()))
-"""
-
-
-def others_see(url: str) -> int:
-    """Jobs that are there for a process that comes, looks and leaves: the last to leave removes what SQLite has beside it."""
-    done = subprocess.run([sys.executable, "-c", _LOOKS, url], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    return int(done.stdout)
 
 
 def test_what_a_fork_adds_after_its_parent_is_gone_is_there(mill: Mill) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from gristmill import Invalid, Mill
+from gristmill import Invalid, LockTimeout, Mill
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger
 from tests.apps import everyday
@@ -200,3 +202,42 @@ def test_what_only_one_may_do_is_not_kept_by_a_fork(sqlite_mill: Mill) -> None:
             assert os.read(told, 1) == b"."
         with ledger.sole("nothing") as mine:
             assert mine
+
+
+def test_a_fork_can_take_locks_and_keep_them(mill: Mill) -> None:
+    async def enter() -> None:
+        async with mill.lock("door", "front"):
+            pass
+
+    asyncio.run(enter())  # by threads that no fork has
+
+    def hold() -> None:
+        asyncio.run(asyncio.wait_for(enter(), 10))
+        with mill.lock("door", "front"):
+            assert "gristmill-locks" in {thread.name for thread in threading.enumerate()}, "nobody would renew its lease"
+
+    assert forked(hold) == 0
+
+
+_HOLDS = """
+import os, sys
+from gristmill import Mill
+mill = Mill.open(sys.argv[1])
+with mill.lock("door", "front"):
+    pass
+if os.fork():
+    os._exit(0)
+with mill.lock("door", "front"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_of_a_fork_does_not_end_with_its_parent(mill: Mill) -> None:
+    command = [sys.executable, "-c", _HOLDS, mill.ledger.absolute_url]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "held\n"
+        assert parent.wait(30) == 0
+        with pytest.raises(LockTimeout), mill.lock("door", "front", timeout=0.2):
+            pytest.fail("two have it")

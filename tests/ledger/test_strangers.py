@@ -50,7 +50,10 @@ def test_a_transaction_that_nobody_else_would_see_is_rolled_back(mill: Mill) -> 
             connection.exec_driver_sql(_ADD)
             lose_locks(mill)
 
-    for attempt in (lambda: mill.ledger.do(add), guest):
+    def verb() -> None:
+        mill.ledger.do(add)
+
+    for attempt in (verb, guest):
         with pytest.raises(Unavailable, match="unclear whether that holds"):
             attempt()
         assert mill.ledger.glance(lambda tx: tx.tuples(Sql("SELECT key FROM gm_once"))) == []
@@ -62,7 +65,12 @@ def test_a_commit_that_nobody_else_sees_is_no_success(mill: Mill, monkeypatch: p
     def add(tx: Tx) -> None:
         tx.script(_ADD)
         commit = tx.commit
-        monkeypatch.setattr(tx, "commit", lambda: (lose_locks(mill), commit()))
+
+        def commit_elsewhere() -> None:
+            lose_locks(mill)
+            commit()
+
+        monkeypatch.setattr(tx, "commit", commit_elsewhere)
 
     with pytest.raises(Unavailable, match="unclear whether that holds"):
         mill.ledger.do(add)

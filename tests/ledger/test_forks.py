@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from gristmill import Mill
+from gristmill import Invalid, LockTimeout, Mill
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger
 from tests.apps import everyday
+from tests.ledger.others import others_see
 from tests.servers import ROOT
 
 MANY = 40
@@ -146,3 +149,95 @@ def test_a_copy_that_ends_its_turn_does_not_end_its_parents(sqlite_mill: Mill) -
         assert forked(connection.info["turnstile"].__exit__) == 0
         with pytest.raises(BlockingIOError):
             take_turn(ledger)
+
+
+def test_what_a_fork_adds_after_its_parent_is_gone_is_there(mill: Mill) -> None:
+    url = mill.ledger.absolute_url
+    mill.close()
+    told, tells = os.pipe()
+    go_on, goes_on = os.pipe()  # what is left of this test ends with our end of it
+    if not (parent := os.fork()):
+        os.close(goes_on)
+        opened = Mill.open(url, everyday.add)
+        opened.enqueue(everyday.add, args={"a": 0})
+        if os.fork():
+            os._exit(0)
+        for number in (1, 2):
+            opened.enqueue(everyday.add, args={"a": number})
+            os.write(tells, b".")
+            os.read(go_on, 1)
+        os._exit(0)
+    os.waitpid(parent, 0)
+    with os.fdopen(goes_on, "wb", buffering=0) as turn:
+        assert os.read(told, 1) == b"."
+        assert others_see(url) == 2
+        turn.write(b".")
+        assert os.read(told, 1) == b"."
+        assert others_see(url) == 3
+
+
+def test_one_that_is_forked_within_a_transaction_is_refused_on_sqlite(sqlite_mill: Mill) -> None:
+    def add() -> None:
+        with pytest.raises(Invalid, match=r"was forked while sqlite://.* was in use"):
+            sqlite_mill.enqueue(everyday.add, args={"a": 1})
+
+    with sqlite_mill.transaction() as connection:
+        sqlite_mill.enqueue(everyday.add, args={"a": 0}, connection=connection)
+        assert forked(add) == 0
+    assert others_see(sqlite_mill.ledger.absolute_url) == 1
+
+
+def test_what_only_one_may_do_is_not_kept_by_a_fork(sqlite_mill: Mill) -> None:
+    ledger = sqlite_mill.ledger
+    told, tells = os.pipe()
+    outlives, ends = os.pipe()
+    with os.fdopen(ends, "wb"):
+        with ledger.sole("nothing") as mine:
+            assert mine
+            if not os.fork():
+                os.close(ends)
+                os.write(tells, b".")
+                os.read(outlives, 1)
+                os._exit(0)
+            assert os.read(told, 1) == b"."
+        with ledger.sole("nothing") as mine:
+            assert mine
+
+
+def test_a_fork_can_take_locks_and_keep_them(mill: Mill) -> None:
+    async def enter() -> None:
+        async with mill.lock("door", "front"):
+            pass
+
+    asyncio.run(enter())  # by threads that no fork has
+
+    def hold() -> None:
+        asyncio.run(asyncio.wait_for(enter(), 10))
+        with mill.lock("door", "front"):
+            assert "gristmill-locks" in {thread.name for thread in threading.enumerate()}, "nobody would renew its lease"
+
+    assert forked(hold) == 0
+
+
+_HOLDS = """
+import os, sys
+from gristmill import Mill
+mill = Mill.open(sys.argv[1])
+with mill.lock("door", "front"):
+    pass
+if os.fork():
+    os._exit(0)
+with mill.lock("door", "front"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_of_a_fork_does_not_end_with_its_parent(mill: Mill) -> None:
+    command = [sys.executable, "-c", _HOLDS, mill.ledger.absolute_url]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "held\n"
+        assert parent.wait(30) == 0
+        with pytest.raises(LockTimeout), mill.lock("door", "front", timeout=0.2):
+            pytest.fail("two have it")

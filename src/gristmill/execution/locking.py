@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from gristmill.errors import DatabaseError, Invalid, LockLost, LockTimeout, Refused, Stopped, Unavailable
 from gristmill.execution.context import storable
+from gristmill.ledger import forks
 from gristmill.ledger.lock_sessions import Rows, Session, Sessions
 from gristmill.ledger.locks import LockKey, Who, key_of
 
@@ -123,6 +124,11 @@ class Locks:
         self._ledger = ledger
         self._debug = debug
         self._may_block = may_block or ledger is None  # an event loop: a test may have one, and runs plain functions in it
+        self._parents: Rows | Sessions | None = None
+        self._begin()
+        forks.start_anew(self)
+
+    def _begin(self) -> None:
         self._source: Rows | Sessions | None = None
         self._mine: dict[object, list[Lock]] = {}  # what each thread or task holds
         self._held: set[Lock] = set()
@@ -145,6 +151,14 @@ class Locks:
         with self._mutex:
             if self._source is not None:
                 self._source.close_idle(all_of_them=True)
+
+    def close_idle(self) -> None:
+        """Nothing has to be closed before this process is forked."""
+
+    def leave_behind(self) -> None:
+        """This process was forked: threads, sessions and what is held are its parent's. (Sessions mind being forgotten.)"""
+        self._parents = self._source
+        self._begin()
 
     # ---- for locks
 

@@ -7,6 +7,7 @@ import os
 import re
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,17 +107,25 @@ def sqlite_engine(url: URL) -> Engine:
         raise Unavailable(f"the folder of the database {shown(url)} is not there: {folder}")
     engine = create_engine(url, module=module, connect_args={"check_same_thread": False, "timeout": _BUSY_MS / 1000})
     file = Path(str(url.database)).absolute()
+    # Those who have it open share the second, which the last of them removes. They do not see one whose locks are gone: that
+    # happens when another copy of SQLite in its process (Python's own) closes the database.
+    files = (file, Path(f"{file}-shm"))
     made = False
 
     @event.listens_for(engine, "do_connect")
     def is_there(dialect: Any, record: Any, args: Any, options: Any) -> None:
         if made and not file.exists():  # SQLite would make an empty one
             raise Unavailable(f"the database {shown(url)}: its file is not there any more")
+        if forks.is_parents(_identity(file)):
+            raise Invalid(
+                f"this process was forked while {shown(url)} was in use, and SQLite cannot go on there: fork outside of"
+                " transactions, when no thread uses it, or start the process anew (multiprocessing: spawn)"
+            )
 
     @event.listens_for(engine, "checkout")
     def is_the_same(dbapi: Any, record: Any, proxy: Any) -> None:
-        """Else it would go on with a file that nobody else sees, when this one was deleted or another put in its place."""
-        if _identity(file) != record.info["file"]:
+        """Else it would go on with files that nobody else sees, when these were deleted or others put in their place."""
+        if _identities(files) != record.info["files"]:
             raise exc.DisconnectionError("another file is in its place")
 
     @event.listens_for(engine, "connect")
@@ -125,10 +134,10 @@ def sqlite_engine(url: URL) -> Engine:
         made = True
         dbapi.isolation_level = None  # transactions begin where _turn says
         _use_wal(dbapi, module.OperationalError)
-        record.info.update(path=file, file=_identity(file))
+        record.info.update(paths=files, files=_identities(files))
         for pragma in ("synchronous = FULL", "foreign_keys = ON", f"busy_timeout = {_BUSY_MS}"):
             dbapi.execute(f"PRAGMA {pragma}")
-        record.info["turnstile"] = _Turnstile(file)
+        record.info["turnstile"] = _Turnstile(file, _identity(file))
 
     @event.listens_for(engine, "close")
     def close(dbapi: Any, record: Any) -> None:
@@ -138,12 +147,16 @@ def sqlite_engine(url: URL) -> Engine:
 
 
 def is_current(connection: Connection) -> bool:
-    """Is it to the file that is there now?"""
+    """Is it to the files that are there now?"""
     held = connection.info
-    return "file" not in held or _identity(held["path"]) == held["file"]
+    return "files" not in held or _identities(held["paths"]) == held["files"]
 
 
-def _identity(file: Path) -> tuple[int, int] | None:
+def _identities(files: Sequence[Path]) -> list[forks.File | None]:
+    return [_identity(file) for file in files]
+
+
+def _identity(file: Path) -> forks.File | None:
     try:
         found = file.stat()
     except FileNotFoundError:
@@ -171,10 +184,10 @@ class _Turnstile:
     lock, and only then lets the next one up to the gate. Releasing and asking again puts a writer behind those.
     """
 
-    def __init__(self, database: Path) -> None:
+    def __init__(self, database: Path, identity: forks.File | None) -> None:
         self._gate = os.open(f"{database}-gate", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._lock = os.open(f"{database}-turn", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        forks.stay_here(self, lambda self: (self._gate, self._lock))
+        forks.stay_here(self, lambda self: (self._gate, self._lock), identity)
 
     def __enter__(self) -> None:
         fcntl.flock(self._gate, fcntl.LOCK_EX)

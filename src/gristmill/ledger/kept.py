@@ -45,6 +45,11 @@ class Kept:
         while (connection := self._taken()) is not None:
             _give_back(connection)
 
+    def close_idle(self) -> None:
+        """Before this process is forked: SQLite's are of no use there, and would do harm."""
+        if self._engine.dialect.name == "sqlite":
+            self._engine.dispose()
+
     def leave_behind(self) -> None:
         """This process was forked: all there is belongs to its parent, and is not even closed here."""
         _parents.append((self._engine.pool, self._kept))

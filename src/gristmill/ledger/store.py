@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,9 +19,9 @@ from sqlalchemy.engine import URL
 
 from gristmill.clock import Clock
 from gristmill.errors import DatabaseError, Invalid, SchemaMismatch, Unavailable
-from gristmill.ledger import commits, last
+from gristmill.ledger import commits, forks, last
 from gristmill.ledger.columns import REVISION, VERSION_TABLE
-from gristmill.ledger.engines import parse_url, postgres_engine, shown, sqlite_engine
+from gristmill.ledger.engines import is_current, parse_url, postgres_engine, shown, sqlite_engine
 from gristmill.ledger.kept import Kept
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.tx import DELAYED, GuestTx, Tx
@@ -122,6 +121,7 @@ class Ledger:
                     self.announcer.before_commit(tx, tx.rung)
                 repeatable = self.is_sqlite or getattr(verb, "repeatable", False)
                 mark = None if repeatable else commits.mark(tx)
+                self._check_current(connection)
             except BaseException:
                 tx.rollback()
                 raise
@@ -131,6 +131,7 @@ class Ledger:
                 if mark is None or not (error.connection_invalidated and self.insist(commits.is_committed, mark)):
                     tx.rollback()
                     raise
+            self._check_current(connection)
         if tx.rung and self.announcer and not told:
             self.announcer.after_commit(tx.rung)
         return result
@@ -186,7 +187,9 @@ class Ledger:
                     if self.is_sqlite:
                         connection.exec_driver_sql("BEGIN IMMEDIATE")
                     yield connection
+                    self._check_current(connection)
                     connection.commit()
+                    self._check_current(connection)
                 except exc.DBAPIError as error:
                     raise _explained(error, self.url) from error
                 finally:
@@ -194,6 +197,13 @@ class Ledger:
             rung: set[int] = connection.info.pop(_RUNG)
         if rung and self.announcer:
             self.announcer.after_commit(rung)
+
+    def _check_current(self, connection: Connection) -> None:
+        """Before a commit and after it: what is written is where others look for it."""
+        if not is_current(connection):
+            raise Unavailable(
+                f"{shown(self.url)}: its files were replaced during a transaction; it is unclear whether that holds"
+            )
 
     @contextlib.contextmanager
     def _turn(self, connection: Connection) -> Iterator[None]:
@@ -306,11 +316,9 @@ class Ledger:
     def sole(self, what: str) -> Iterator[bool]:
         """Whether nobody else does `what` on this database just now. The lock is gone as soon as its holder is."""
         if self.is_sqlite:
-            file = os.open(f"{self.path}-{what}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                yield _locked(file)
-            finally:
-                os.close(file)
+            with Path(f"{self.path}-{what}").open("ab") as file:
+                forks.stay_here(file, forks.number_of)
+                yield _locked(file.fileno())
             return
         with self._connected() as connection:
             lock = f"advisory_lock(hashtext('gristmill {what}'))"

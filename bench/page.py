@@ -37,8 +37,8 @@ HOW = """
   gets fewer jobs (about as many as it drains in 3 s), and only those that drain 8,000 per second are given 100,000, and
   1,000,000 of which as many are drained as can be in 4 s.
 - Killed midway: all workers get SIGKILL when a third of their jobs have ended and others are at work (of 300; of 3,000
-  for those that take them by the hundred), and are started again at once; what has not ended 66 s later is unfinished. A second variant of a peer
-  is only drained and killed, and its idle latency taken.
+  for those that take them by the hundred), and are started again at once; what has not ended 66 s later is unfinished.
+  A second variant of a peer is only drained and killed, and its idle latency taken.
 - The raw loop is what PostgreSQL or SQLite allow at most on the same tables: one process that claims and finishes batches
   of 500 and does nothing else.
 """

@@ -60,7 +60,8 @@ def test_without_a_figure_a_row_is_not_measured():
 
 
 def test_a_row_is_reached_only_if_every_peer_was_measured():
-    found = figures(gristmill_sqlite=drained(50_000), huey_sqlite=drained(2000), dbos_sqlite={"drain": [{"error": "broken"}]})
+    broken = {"drain": [{"error": "broken"}]}
+    found = figures(gristmill_sqlite=drained(50_000), huey_sqlite=drained(2000), dbos_sqlite=broken)
     reach = row(found, "drain, SQLite", "SQLite")
     assert reach.word == "not all measured"
     assert reach.measured == "25.0 ×: 50,000 against 2,000 (Huey, SQLite); not measured: DBOS, SQLite"

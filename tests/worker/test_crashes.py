@@ -198,7 +198,7 @@ def test_no_more_jobs_are_taken_than_children_may_run_before_they_are_replaced(
     lite: Mill, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is taken and given back has lost its place in the line."""
-    monkeypatch.setattr("gristmill.execution.crew.STUCK", 60.0)  # a busy machine's pauses recall nothing
+    monkeypatch.setattr("gristmill.execution.stopping.STUCK", 60.0)  # a busy machine's pauses recall nothing
     jobs = lite.enqueue_many(everyday.add, [{"a": n} for n in range(100)])
     drain(lite, slots=slots, recycle=20)
     taken = sum(lite.job(number).attempt for number in jobs)

@@ -238,6 +238,23 @@ class Child:
 
     # ---- its end
 
+    def recall(self) -> None:
+        """Asks for all jobs that it has not started."""
+        self.recalled = True
+        self.send(["recall"])
+
+    def retire(self) -> None:
+        """Lets it end when it is through with what it has."""
+        if not self.retiring:
+            self.retiring = True
+            self.send(["stop"])
+
+    def doom(self, job: int | None, verdict: Verdict, reason: str) -> None:
+        """Kills it, and remembers whose fault that is: the first one's, if there are several."""
+        if self.doomed is None:
+            self.doomed = (job, verdict, reason)
+            self.kill()
+
     def kill(self) -> None:
         """Ends it and everything that it started, now; also what has a session of its own, as browsers do."""
         if self.process.returncode is not None:

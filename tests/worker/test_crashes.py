@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import resource
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gristmill import Mill
@@ -148,6 +150,22 @@ def test_a_worker_that_can_start_no_process_for_a_while_goes_on_when_it_can(
         (done,) = all_end(lite, job.id)
     assert (done.state, done.crashes + done.losses + done.errors) == ("completed", 0)
     assert "no process for jobs can be started: [Errno 24] Too many open files; trying again in 0.1 s" in caplog.text
+
+
+@pytest.mark.parametrize("call", ["socket.socketpair", "tempfile.TemporaryFile", "os.dup", "subprocess.Popen"])
+def test_a_process_that_could_not_be_started_leaves_no_file_open(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again every few seconds: a worker must not run out of files by that."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    gc.collect()  # what others left is not closed in between
+    before = psutil.Process().num_fds()
+    with monkeypatch.context() as without:
+        without.setattr(f"gristmill.execution.children.{call}", fail)
+        with pytest.raises(OSError, match="Too many open files"):
+            Child({"async": False, "log_json": True}, 0.0)
+    assert psutil.Process().num_fds() == before
 
 
 @pytest.mark.parametrize("killed", [1, 2])

@@ -112,7 +112,7 @@ def tell(figures: Figures, into: Path) -> None:
     path = page.write(figures, into)
     print("\n" + page.speed_table(figures, [s for s in systems.SYSTEMS if s.name in figures.results]))
     for reach in reaches(figures):
-        print(f"{reach.word.strip('*'):<14}{reach.row}: {reach.wanted}; {reach.measured}")
+        print(f"{reach.word.strip('*'):<18}{reach.row}: {reach.wanted}; {reach.measured}")
     print(f"\n{figures.seconds / 60:.1f} minutes; {path}, charts and figures.json in {path.parent / 'benchmarks'}")
 
 

@@ -30,6 +30,11 @@ class Figures:
         found = self.results.get(system, {}).get(measure, [])
         return [result for result in found if not {"unsupported", "error", "skipped"} & set(result)]
 
+    def went_wrong(self, system: str, measure: str) -> bool:
+        """In some round, whatever the others gave: it failed, or what was waited for never came."""
+        found = self.results.get(system, {}).get(measure, [])
+        return any("error" in result for result in found) or None in map(value_of, self.of(system, measure))
+
     def why_not(self, system: str, measure: str) -> str:
         """Why there is no figure."""
         for result in self.results.get(system, {}).get(measure, []):

@@ -30,7 +30,6 @@ NOW = time.time_ns() // 1000
 MINUTE, DAY = 60_000_000, 86_400_000_000
 SUBJECTS, RUNS = 5_000, 4  # of each subject
 ITEMS = 40  # of a run; with its first and its last job 42
-ALONE = SUBJECTS * RUNS * 8  # jobs on their own: with the runs' ones 1,000,000
 
 site = Pipeline("site")
 

@@ -1,14 +1,19 @@
-"""What Gristmill is to reach beside its peers, row by row: reached, not reached, or not measured."""
+"""What Gristmill is to reach beside its peers, row by row: reached, not reached, or not measured.
+
+Reached is only what no round of ours and no peer is missing from.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bench.figures import Figures, number
+from bench.plan import BY_NAME as MEASURES
 from bench.systems import BY_NAME, SYSTEMS, System
 
 SQLITE, POSTGRES = "gristmill-sqlite", "gristmill-postgres"
+MANY_ROWS = 1_000_000  # the quick form has fewer
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,8 @@ class Reach:
 
     @property
     def word(self) -> str:
-        return {True: "reached", False: "**not reached**", None: "not measured"}[self.reached]
+        none = "not measured" if self.measured == "–" else "not all measured"
+        return {True: "reached", False: "**not reached**", None: none}[self.reached]
 
 
 def reaches(figures: Figures) -> list[Reach]:
@@ -31,55 +37,104 @@ def peers(*stores: str, without: str = "") -> list[System]:
     return [s for s in SYSTEMS if s.is_peer and (not stores or s.store in stores) and s.program != without]
 
 
-def drained(figures: Figures, name: str) -> float | None:
-    """At its best: of many jobs where those were measured, of fewer else."""
-    found = [figures.median(name, measure) for measure in ("drain", "drain-many")]
+# ---- ours, and whom it is compared with --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best of some, and who of them was not measured."""
+
+    title: str
+    value: float
+    missing: tuple[str, ...] = ()
+
+
+def ours(figures: Figures, name: str, *measures: str) -> float | None:
+    """The most of these measures' medians; none, if one of our rounds went wrong."""
+    if any(figures.went_wrong(name, measure) for measure in measures):
+        return None
+    return best_median(figures, name, measures)
+
+
+def best_median(figures: Figures, name: str, measures: Iterable[str]) -> float | None:
+    found = [figures.median(name, measure) for measure in measures]
     return max((value for value in found if value is not None), default=None)
 
 
-def best_drain(figures: Figures, systems: list[System]) -> tuple[str, float] | None:
-    found = [(s.title, rate) for s in systems if (rate := drained(figures, s.name)) is not None]
-    return max(found, key=lambda pair: pair[1], default=None)
+def missing(figures: Figures, systems: Iterable[System], measure: str) -> tuple[str, ...]:
+    """Who has no figure and should: the full form asks for it, and it is nothing that the peer cannot do."""
+    return tuple(
+        system.title
+        for system in systems
+        if MEASURES[measure].wanted(system, False) and not figures.of(system.name, measure)
+        if not figures.why_not(system.name, measure).startswith("unsupported")
+    )
 
 
-def at_least(row: str, ours: float | None, factor: float, other: tuple[str, float] | None, wanted: str) -> Reach:
-    if ours is None or other is None or not other[1]:
+def judged(row: str, wanted: str, told: str, fine: bool, missing: tuple[str, ...]) -> Reach:
+    """Ahead of all but one who was not measured is ahead of all only if that one is behind."""
+    if missing:
+        told += f"; not measured: {'; '.join(missing)}"
+    return Reach(row, wanted, told, None if fine and missing else fine)
+
+
+def at_least(row: str, ours: float | None, factor: float, other: Best | None, wanted: str) -> Reach:
+    if ours is None or other is None or not other.value:
         return Reach(row, wanted, "–", None)
-    ratio = ours / other[1]
+    ratio = ours / other.value
     told = f"{ratio:.0%}" if factor < 1 else f"{ratio:.1f} ×"
-    return Reach(row, wanted, f"{told}: {number(ours)} against {number(other[1])} ({other[0]})", ratio >= factor)
+    told += f": {number(ours)} against {number(other.value)} ({other.title})"
+    return judged(row, wanted, told, ratio >= factor, other.missing)
+
+
+# ---- the rows ----------------------------------------------------------------------------------------------------
+
+DRAINS = ("drain", "drain-many")  # at its best: of many jobs where those were measured, of fewer else
+
+
+def best_drain(figures: Figures, systems: list[System]) -> Best | None:
+    found = [(rate, s.title) for s in systems if (rate := best_median(figures, s.name, DRAINS)) is not None]
+    if not found:
+        return None
+    rate, title = max(found)
+    return Best(title, rate, missing(figures, systems, "drain"))
 
 
 def drains(figures: Figures) -> Iterator[Reach]:
-    ours, row = drained(figures, POSTGRES), "drain, PostgreSQL"
+    rate, row = ours(figures, POSTGRES, *DRAINS), "drain, PostgreSQL"
     pgqueuer = best_drain(figures, [BY_NAME["pgqueuer-100"]])
-    yield at_least(row, ours, 2, pgqueuer, "≥ 2 × PgQueuer with batches of 100")
+    yield at_least(row, rate, 2, pgqueuer, "≥ 2 × PgQueuer with batches of 100")
     others = best_drain(figures, peers(without="pgqueuer"))
-    yield at_least(row, ours, 8, others, "≥ 8 × every other Python peer")
-    yield at_least(row, ours, 0.6, best_drain(figures, [BY_NAME["loops-postgres"]]), "≥ 60% of the raw psycopg loop")
-    ours, row = drained(figures, SQLITE), "drain, SQLite"
-    yield at_least(row, ours, 25, best_drain(figures, peers("sqlite")), "≥ 25 × the best peer on SQLite")
-    yield at_least(row, ours, 15, best_drain(figures, peers("redis")), "≥ 15 × the best peer on Redis")
+    yield at_least(row, rate, 8, others, "≥ 8 × every other Python peer")
+    yield at_least(row, rate, 0.6, best_drain(figures, [BY_NAME["loops-postgres"]]), "≥ 60% of the raw psycopg loop")
+    rate, row = ours(figures, SQLITE, *DRAINS), "drain, SQLite"
+    yield at_least(row, rate, 25, best_drain(figures, peers("sqlite")), "≥ 25 × the best peer on SQLite")
+    yield at_least(row, rate, 15, best_drain(figures, peers("redis")), "≥ 15 × the best peer on Redis")
 
 
-def fastest_fan(figures: Figures, systems: list[System]) -> tuple[str, float] | None:
+def fastest_fan(figures: Figures, systems: list[System]) -> Best | None:
     """Of these peers' fan-ins of 10,000. One that was not done in the time counts as if it had been then."""
-    found = []
-    for system in systems:
-        for result in figures.of(system.name, "fan-many"):
-            found.append((system.title, result["seconds"] if result["callbacks"] else result["waited"]))
-    return min(found, key=lambda pair: pair[1], default=None)
+    found = [
+        (result["seconds"] if result["callbacks"] else result["waited"], system.title)
+        for system in systems
+        for result in figures.of(system.name, "fan-many")
+    ]
+    if not found:
+        return None
+    seconds, title = min(found)
+    return Best(title, seconds, missing(figures, systems, "fan-many"))
 
 
 def _fans(figures: Figures, systems: list[System], factor: float, wanted: str) -> Iterator[Reach]:
     best = fastest_fan(figures, systems)
     for name in (SQLITE, POSTGRES):
-        row, ours = f"fan-in of 10,000, {BY_NAME[name].title}", figures.median(name, "fan-many")
-        if ours is None or best is None:
+        row, seconds = f"fan-in of 10,000, {BY_NAME[name].title}", ours(figures, name, "fan-many")
+        if seconds is None or best is None:
             yield Reach(row, wanted, "–", None)
             continue
-        told = f"{best[1] / ours:.1f} ×: {number(ours)} s against {number(best[1])} s ({best[0]})"
-        yield Reach(row, wanted, told, best[1] / ours >= factor)
+        ratio = best.value / seconds
+        told = f"{ratio:.1f} ×: {number(seconds)} s against {number(best.value)} s ({best.title})"
+        yield judged(row, wanted, told, ratio >= factor, best.missing)
 
 
 def fans(figures: Figures) -> Iterator[Reach]:
@@ -97,15 +152,18 @@ def bulks(figures: Figures) -> Iterator[Reach]:
         (SQLITE, "loops-sqlite", 50_000, "executemany"),
         (POSTGRES, "loops-postgres", 20_000, "COPY"),
     ):
-        row, ours, loop = f"bulk enqueue, {BY_NAME[name].title}", figures.median(name, "bulk"), figures.median(raw, "bulk")
-        yield at_least(row, ours, 0.7, (way, loop) if loop else None, f"≥ 70% of raw {way}")
-        told = "–" if ours is None else f"{number(ours)}/s"
-        yield Reach(row, f"≥ {least:,}/s", told, None if ours is None else ours >= least)
+        row, rate, loop = f"bulk enqueue, {BY_NAME[name].title}", ours(figures, name, "bulk"), figures.median(raw, "bulk")
+        yield at_least(row, rate, 0.7, Best(way, loop) if loop else None, f"≥ 70% of raw {way}")
+        told = "–" if rate is None else f"{number(rate)}/s"
+        yield Reach(row, f"≥ {least:,}/s", told, None if rate is None else rate >= least)
 
 
-def best_latency(figures: Figures, systems: list[System]) -> tuple[str, float] | None:
-    found = [(s.title, p50) for s in systems if (p50 := figures.median(s.name, "latency")) is not None]
-    return min(found, key=lambda pair: pair[1], default=None)
+def best_latency(figures: Figures, systems: list[System]) -> Best | None:
+    found = [(p50, s.title) for s in systems if (p50 := figures.median(s.name, "latency")) is not None]
+    if not found:
+        return None
+    p50, title = min(found)
+    return Best(title, p50, missing(figures, systems, "latency"))
 
 
 def latencies(figures: Figures) -> Iterator[Reach]:
@@ -114,34 +172,31 @@ def latencies(figures: Figures) -> Iterator[Reach]:
         (2.0, peers("redis"), "p50 within 2 × of the best Redis peer"),
     )
     for name in (SQLITE, POSTGRES):
-        row, ours = f"latency idle, {BY_NAME[name].title}", figures.median(name, "latency")
+        row, p50 = f"latency idle, {BY_NAME[name].title}", ours(figures, name, "latency")
         for factor, systems, wanted in bounds:
             best = best_latency(figures, systems)
-            if ours is None or best is None:
+            if p50 is None or best is None:
                 yield Reach(row, wanted, "–", None)
                 continue
-            told = f"{number(ours)} ms against {number(best[1])} ms ({best[0]})"
-            yield Reach(row, wanted, told, ours <= factor * best[1])
+            told = f"{number(p50)} ms against {number(best.value)} ms ({best.title})"
+            yield judged(row, wanted, told, p50 <= factor * best.value, best.missing)
 
 
 def ios(figures: Figures) -> Iterator[Reach]:
     bare = figures.median("loops-postgres", "io")
     for name in (SQLITE, POSTGRES):
-        row, ours = f"I/O-bound async, {BY_NAME[name].title}", figures.median(name, "io")
-        yield at_least(row, ours, 0.9, ("gather", bare) if bare else None, "≥ 90% of a bare asyncio.gather")
+        row, rate = f"I/O-bound async, {BY_NAME[name].title}", ours(figures, name, "io")
+        yield at_least(row, rate, 0.9, Best("gather", bare) if bare else None, "≥ 90% of a bare asyncio.gather")
 
 
 def growth(figures: Figures) -> Iterator[Reach]:
     for name in (SQLITE, POSTGRES):
-        row, few, many = (
-            f"cost as work grows, {BY_NAME[name].title}",
-            drained(figures, name),
-            figures.median(name, "backlog"),
-        )
-        wanted = "per job at 1,000,000 rows ≤ 1.3 × that at 10,000 (or 100,000, if that is less)"
+        row = f"cost as work grows, {BY_NAME[name].title}"
+        wanted = f"per job at {MANY_ROWS:,} rows ≤ 1.3 × that at 10,000 (or 100,000, if that is less)"
+        few, many = ours(figures, name, *DRAINS), ours(figures, name, "backlog")
         if few is None or not many:
             yield Reach(row, wanted, "–", None)
             continue
         count = figures.of(name, "backlog")[0]["count"]
         told = f"{few / many:.2f} × at {count:,}: {number(1e6 / many)} µs against {number(1e6 / few)} µs"
-        yield Reach(row, wanted, told, few / many <= 1.3)
+        yield judged(row, wanted, told, few / many <= 1.3, () if count >= MANY_ROWS else (f"{MANY_ROWS:,}",))

@@ -16,7 +16,7 @@ class System:
     store: str  # sqlite, postgres or redis
     variant: str = ""
     rate: int = 1000  # jobs per second that it drains at best, roughly: how many it is given
-    main: bool = True  # a second variant of a peer is only drained and killed
+    main: bool = True  # a second variant of a peer is only drained and killed, and its idle latency taken
     fans_in: bool = True  # by a chord, group or batch; else a parent waits, and begins anew if its worker ends
     quick: bool = True  # the quick form leaves out, unless they are named, some that come first in no row
     title: str = ""
@@ -40,24 +40,24 @@ SYSTEMS = (
     System(OURS, "postgres", "postgres", 25_000, title="Gristmill, PostgreSQL"),
     System(LOOPS, "sqlite", "sqlite", 100_000, title="raw loop, SQLite"),
     System(LOOPS, "postgres", "postgres", 30_000, title="raw loop, PostgreSQL"),
-    System("pgqueuer", "postgres", "100", 12_000, fans_in=False, title="PgQueuer, batches of 100"),
-    System("huey", "redis", "redis", 2600, title="Huey, Redis"),
-    System("dramatiq", "redis", "", 2300, title="Dramatiq"),
-    System("huey", "sqlite", "sqlite", 2000, title="Huey, SQLite"),
-    System("taskiq", "redis", "list", 1800, fans_in=False, title="taskiq, list"),
-    System("saq", "redis", "redis", 1400, fans_in=False, title="SAQ, Redis"),
-    System("streaq", "redis", "", 1200, quick=False, title="streaq"),
-    System("dbos", "sqlite", "sqlite", 1100, quick=False, title="DBOS, SQLite"),
-    System("celery", "redis", "early", 600, title="Celery"),
-    System("procrastinate", "postgres", "10", 550, title="Procrastinate, concurrency 10"),
+    System("pgqueuer", "postgres", "100", 28_000, fans_in=False, title="PgQueuer, batches of 100"),
+    System("huey", "redis", "redis", 4800, title="Huey, Redis"),
+    System("dramatiq", "redis", "", 4200, title="Dramatiq"),
+    System("huey", "sqlite", "sqlite", 4000, title="Huey, SQLite"),
+    System("taskiq", "redis", "list", 4800, fans_in=False, title="taskiq, list"),
+    System("saq", "redis", "redis", 3000, fans_in=False, title="SAQ, Redis"),
+    System("streaq", "redis", "", 1900, quick=False, title="streaq"),
+    System("dbos", "sqlite", "sqlite", 2000, quick=False, title="DBOS, SQLite"),
+    System("celery", "redis", "early", 1000, title="Celery"),
+    System("procrastinate", "postgres", "10", 1000, title="Procrastinate, concurrency 10"),
     System("rq", "redis", "simple", 400, title="RQ, SimpleWorker"),
     System("arq", "redis", "", 300, quick=False, title="Arq"),
-    System("pgqueuer", "postgres", "10", 5000, main=False, title="PgQueuer, batches of 10"),
-    System("taskiq", "redis", "stream", 1400, main=False, title="taskiq, stream"),
-    System("dbos", "postgres", "postgres", 470, main=False, title="DBOS, PostgreSQL"),
-    System("celery", "redis", "late", 580, main=False, title="Celery, acks_late"),
-    System("saq", "postgres", "postgres", 350, main=False, title="SAQ, PostgreSQL"),
-    System("procrastinate", "postgres", "1", 300, main=False, title="Procrastinate, concurrency 1"),
+    System("pgqueuer", "postgres", "10", 8000, main=False, title="PgQueuer, batches of 10"),
+    System("taskiq", "redis", "stream", 5300, main=False, title="taskiq, stream"),
+    System("dbos", "postgres", "postgres", 600, main=False, title="DBOS, PostgreSQL"),
+    System("celery", "redis", "late", 970, main=False, title="Celery, acks_late"),
+    System("saq", "postgres", "postgres", 700, main=False, title="SAQ, PostgreSQL"),
+    System("procrastinate", "postgres", "1", 900, main=False, title="Procrastinate, concurrency 1"),
     System("rq", "redis", "fork", 110, main=False, title="RQ, fork per job"),
 )
 BY_NAME = {system.name: system for system in SYSTEMS}

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.peers.common import CALLBACK, ENDED, Peer, Unsupported, marked, marks
+from bench.peers.common import CALLBACK, ENDED, SLOW, Order, Peer, Unsupported, fails, marked, marks
 
 START_SECONDS = 30.0  # a worker that has run nothing by then does not work
 LOOK_SECONDS = 0.02  # how often the marks are counted; seldom, since it takes time from what is measured
@@ -197,6 +197,8 @@ def fan(peer: Peer) -> Result:
     found_marks = [(n, when) for n, when in marks(order.folder) if when >= began and n != PROBE - 1]
     callbacks = [when for n, when in found_marks if n == CALLBACK]
     children = [n for n, _ in found_marks if n != CALLBACK]
+    if callbacks:
+        check_join(order, {n for n, when in found_marks if when < callbacks[0]})
     return {
         "seconds": (callbacks[0] - began) / 1e9 if callbacks else None,
         "asking": (asked - began) / 1e9,
@@ -206,6 +208,13 @@ def fan(peer: Peer) -> Result:
         "count": order.count,
         "waited": order.seconds,
     }
+
+
+def check_join(order: Order, before: set[int]) -> None:
+    """A callback that did not wait for the children is no fan-in, however fast it was."""
+    left = {number for number in range(order.count) if not fails(number, order.fail)} - before
+    if left:
+        raise RuntimeError(f"the callback ran when {len(left)} of its {order.count} children had not run")
 
 
 def wait_for_callback(workers: Workers, before: int) -> None:
@@ -287,14 +296,14 @@ def _latencies(peer: Peer, sent: dict[int, int]) -> Result:
 
 
 def kill(peer: Peer) -> Result:
-    """Every worker is killed -9 when a third of the jobs have ended, and started again at once."""
+    """Every worker is killed -9 when a third of the jobs have ended and others are at work, and started again at once."""
     order = peer.order
     fill(peer, range(order.count))
     with working(peer) as workers:
         limit = time.monotonic() + START_SECONDS
-        while len(_ended(order.folder)) < order.count // 3 and time.monotonic() < limit:
+        while not midway(order) and time.monotonic() < limit:
             workers.check()
-            time.sleep(LOOK_SECONDS)
+            time.sleep(SLOW / 4)  # who takes jobs at a poll is at work for a moment only
         workers.kill()
         before = _ended(order.folder)
         workers.start()
@@ -305,15 +314,23 @@ def kill(peer: Peer) -> Result:
         waited = order.seconds - (limit - time.monotonic())
         time.sleep(1.0)  # what runs once more shows itself
     ended = _ended(order.folder)
-    begun = [number for number, _ in marks(order.folder) if number < ENDED]
     return {
         "unfinished": order.count - len(set(ended)),
-        "begun_twice": twice(begun),
+        "begun_twice": twice(_begun(order.folder)),
         "ended_twice": twice(ended),
         "count": order.count,
         "before": len(set(before)),
         "seconds": waited,
     }
+
+
+def midway(order: Order) -> bool:
+    begun, ended = _begun(order.folder), _ended(order.folder)
+    return len(ended) >= order.count // 3 and len(begun) > len(ended)
+
+
+def _begun(folder: str) -> list[int]:
+    return [number for number, _ in marks(folder) if number < ENDED]
 
 
 def _ended(folder: str) -> list[int]:

@@ -90,3 +90,8 @@ def test_without_time_the_guard_measures_each_once():
     found = [Ratio("slow", 0.5), Ratio("fine", 0.5)]
     guard.play_rounds(found, lambda name: 0.1, until=0.0)
     assert [ratio.rounds for ratio in found] == [[0.1], [0.1]]
+
+
+def test_no_peer_in_a_database_is_left_out_of_the_row_that_says_ahead_of_all_of_them():
+    peers = [system for system in systems.SYSTEMS if system.is_peer and system.store != "redis"]
+    assert all(plan.BY_NAME["latency"].wanted(system, False) for system in peers)

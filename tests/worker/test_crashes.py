@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import resource
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gristmill import Mill
@@ -150,6 +152,22 @@ def test_a_worker_that_can_start_no_process_for_a_while_goes_on_when_it_can(
     assert "no process for jobs can be started: [Errno 24] Too many open files; trying again in 0.1 s" in caplog.text
 
 
+@pytest.mark.parametrize("call", ["socket.socketpair", "tempfile.TemporaryFile", "os.dup", "subprocess.Popen"])
+def test_a_process_that_could_not_be_started_leaves_no_file_open(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again every few seconds: a worker must not run out of files by that."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    gc.collect()  # what others left is not closed in between
+    before = psutil.Process().num_fds()
+    with monkeypatch.context() as without:
+        without.setattr(f"gristmill.execution.children.{call}", fail)
+        with pytest.raises(OSError, match="Too many open files"):
+            Child({"async": False, "log_json": True}, 0.0)
+    assert psutil.Process().num_fds() == before
+
+
 @pytest.mark.parametrize("killed", [1, 2])
 def test_a_first_child_that_is_killed_before_it_has_loaded_the_application_is_replaced(
     lite: Mill, killed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -198,7 +216,7 @@ def test_no_more_jobs_are_taken_than_children_may_run_before_they_are_replaced(
     lite: Mill, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is taken and given back has lost its place in the line."""
-    monkeypatch.setattr("gristmill.execution.crew.STUCK", 60.0)  # a busy machine's pauses recall nothing
+    monkeypatch.setattr("gristmill.execution.stopping.STUCK", 60.0)  # a busy machine's pauses recall nothing
     jobs = lite.enqueue_many(everyday.add, [{"a": n} for n in range(100)])
     drain(lite, slots=slots, recycle=20)
     taken = sum(lite.job(number).attempt for number in jobs)

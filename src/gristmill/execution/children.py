@@ -52,7 +52,6 @@ class Child:
         self.heavy = False  # it has such a job
         self.bounded = False  # some job in its hands says how much memory it may use
         self.kills = kernel_kills()
-        log: int | None = None
         self.held: dict[int, Held] = {}  # in the order in which they were given
         self.ahead: deque[int] = deque()  # of an event loop: those that wait until others have ended, as far as heard
         self.given = 0  # jobs that an event loop was given, and has not given back
@@ -75,16 +74,26 @@ class Child:
         self.doomed: Doom | None = None
         self._out = bytearray()
         self._unpacker = Unpacker()
-        status = make_file()
-        ours, theirs = socket.socketpair()
-        with tempfile.TemporaryFile(prefix="gristmill-") as output:
-            self._output = os.dup(output.fileno())
-        fcntl.fcntl(self._output, fcntl.F_SETFL, os.O_APPEND)  # so that it can be emptied under the writer
-        try:
+        self._launch(setup, lease_deadline)
+
+    def _launch(self, setup: dict[str, Any], lease_deadline: float) -> None:
+        """Or not, and then no file stays open: it is tried again, for as long as there is no room for one."""
+        with contextlib.ExitStack() as its_own, contextlib.ExitStack() as kept:
+            status = make_file()
+            its_own.callback(os.close, status)
+            ours, theirs = socket.socketpair()
+            its_own.callback(theirs.close)
+            kept.callback(ours.close)
+            with tempfile.TemporaryFile(prefix="gristmill-") as output:
+                self._output = os.dup(output.fileno())
+            kept.callback(os.close, self._output)
+            fcntl.fcntl(self._output, fcntl.F_SETFL, os.O_APPEND)  # so that it can be emptied under the writer
             self.status = Status(status)
             self.status.live_until(lease_deadline)
             fds = (theirs.fileno(), status)
             log = _own_stderr() if setup["log_json"] else None
+            if log is not None:
+                its_own.callback(os.close, log)
             command = [sys.executable, "-m", "gristmill.execution.child", *map(str, fds), str(os.getpid())]
             self.process = subprocess.Popen(
                 command,
@@ -95,15 +104,7 @@ class Child:
                 start_new_session=True,  # Ctrl-C is for the supervisor; and a kill reaches what the job started
                 env={**os.environ, "PYTHONUNBUFFERED": ""},
             )
-        except OSError:
-            ours.close()
-            os.close(self._output)
-            raise
-        finally:
-            theirs.close()
-            os.close(status)
-            if log is not None:
-                os.close(log)
+            kept.pop_all()
         ours.setblocking(False)
         self._link = ours
         self.send(["setup", {**setup, "log": log}])
@@ -237,6 +238,23 @@ class Child:
         return 0.0 if wait is None else float("inf") if wait.since is not None else wait.waited
 
     # ---- its end
+
+    def recall(self) -> None:
+        """Asks for all jobs that it has not started."""
+        self.recalled = True
+        self.send(["recall"])
+
+    def retire(self) -> None:
+        """Lets it end when it is through with what it has."""
+        if not self.retiring:
+            self.retiring = True
+            self.send(["stop"])
+
+    def doom(self, job: int | None, verdict: Verdict, reason: str) -> None:
+        """Kills it, and remembers whose fault that is: the first one's, if there are several."""
+        if self.doomed is None:
+            self.doomed = (job, verdict, reason)
+            self.kill()
 
     def kill(self) -> None:
         """Ends it and everything that it started, now; also what has a session of its own, as browsers do."""

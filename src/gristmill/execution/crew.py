@@ -16,8 +16,9 @@ from gristmill.demand import NOTHING, Demand
 from gristmill.execution.child import LEASE_OVER, LOCK_LOST
 from gristmill.execution.children import Child, Held, fate, let_go
 from gristmill.execution.known import Knowledge, end_of, outcome_of, runs_of, stages_of
-from gristmill.execution.room import ASYNC, STUCK, SYNC, Room
+from gristmill.execution.room import ASYNC, SYNC, Room
 from gristmill.execution.run import WRITTEN, Report
+from gristmill.execution.stopping import Stopping, timeout_words
 from gristmill.ledger.claim import Claimed, Kind
 from gristmill.ledger.emit import Emission, Refusal
 from gristmill.ledger.exchange import Batch, refused
@@ -28,8 +29,6 @@ from gristmill.traces import on, traced
 
 log = logging.getLogger("gristmill.worker")
 
-_ASYNC_GRACE = 2.0  # seconds that a cancelled coroutine gets before its whole process is killed
-_MEMORY_EVERY = 0.25
 _A_WHILE = 0.2
 _KEPT_MIB = 256  # memory that a process may keep when the job is over that it was for
 _SUSPECT_WAITS = 1.0  # seconds until a suspect of a crash is claimed again, when all processes for such are taken
@@ -43,7 +42,7 @@ class Crew:
 
     def __init__(self, setup: Mapping[str, Any], settings: WorkerSettings) -> None:
         self._setup = dict(setup)
-        self._settings = settings
+        self.settings = settings
         self.demand: Callable[[int], Demand] = lambda pool: NOTHING  # what jobs of a pool ask for
         self.children: list[Child] = []
         self.known = Knowledge()
@@ -57,12 +56,12 @@ class Crew:
         self.returned: Counter[int] = Counter()  # jobs per queue that were given to a child and came back unstarted
         self._claim_left: dict[int, int] = {}
         self._refused: dict[int, Refusal] = {}
-        self._timed_out: set[int] = set()
+        self.timed_out: set[int] = set()  # jobs that were told to stop, since their time is over
         self._told_changes: set[tuple[str, str]] = set()
-        self._memory_at = 0.0
         self.begun: set[int] = set()  # jobs that were at work when the lease ended, or it was found to be lost
         self._spawn_at = 0.0
         self._stillborn = 0
+        self._stopping = Stopping(self)
 
     # ---- what they hold
 
@@ -175,7 +174,7 @@ class Crew:
 
     def _give_alone(self, claim: int, job: Claimed, now: float) -> None:
         """A suspect of a crash gets a process to itself, but not more of them at once than there are slots."""
-        if sum(1 for child in self.children if child.alone) >= self._settings.slots:
+        if sum(1 for child in self.children if child.alone) >= self.settings.slots:
             self._end(claim, end_of(job, Verdict.LATER, delay=_SUSPECT_WAITS, alone=True))
             return
         child = self._spawn(ASYNC)
@@ -192,8 +191,8 @@ class Crew:
         rows = [(kinds[kind], id, attempt, key, args and Fragment(args)) for id, attempt, key, args, kind, _ in jobs]
         self.room.weigh(jobs)
         if child.is_async:
-            child.line_up(jobs, self._settings.async_slots)
-            child.late_at = min(child.late_at, now + min(map(self._time_limit, kinds)))
+            child.line_up(jobs, self.settings.async_slots)
+            child.late_at = min(child.late_at, now + min(map(self.known.time_limit, kinds)))
         child.held.update({job.id: (job, claim, now) for job in jobs})
         for job in jobs if child.lock_waits else ():
             child.lock_waits.pop(job.id, None)  # of an earlier attempt
@@ -241,7 +240,7 @@ class Crew:
     def hear(self, child: Child) -> None:
         for message in child.messages():
             if message == ["gone"]:
-                self._bury(child)
+                self.bury(child)
                 return
             try:
                 self._understand(child, message)
@@ -249,8 +248,8 @@ class Crew:
                 current = child.current()
                 culprit = current[0] if current else None if child.is_async else next(iter(child.held), None)
                 what = f"what its process said made no sense ({type(error).__name__})"
-                self._doom(child, culprit, Verdict.CRASH, what)
-                self._bury(child)
+                child.doom(culprit, Verdict.CRASH, what)
+                self.bury(child)
                 return
 
     def _understand(self, child: Child, message: list[Any]) -> None:
@@ -286,13 +285,13 @@ class Crew:
         if (task, what) not in self._told_changes:
             self._told_changes.add((task, what))
             log.warning("a job of %s changed its process (%s): it is replaced, after each that does so", task, what)
-        self._retire(child)
+        child.retire()
 
     def _hear_completed(self, child: Child, rows: list[list[Any]]) -> None:
         """Plain completions go to the ledger as they came."""
         jobs = list(map(itemgetter(0), rows))
         ids = set(jobs)
-        unusual = self._refused or self._timed_out or child.producers & ids or len(child.held.keys() & ids) < len(jobs)
+        unusual = self._refused or self.timed_out or child.producers & ids or len(child.held.keys() & ids) < len(jobs)
         if unusual:  # each is looked at for itself
             self._hear_others(child, [(job, attempt, "completed", result, ran) for job, attempt, result, ran in rows])
             return
@@ -321,7 +320,7 @@ class Crew:
             if child.is_async:
                 child.went_on(1, report[4], time.monotonic())
             if report[2] == WRITTEN:
-                self._timed_out.discard(report[0])
+                self.timed_out.discard(report[0])
                 self.batch.written.append(report[0])
                 self._ended(held[1], 1)
             else:
@@ -334,16 +333,17 @@ class Crew:
             self.room.learn(child, jobs, seconds)
         child.recalled = child.recalled and bool(child.held)
         if child.alone and not child.held:
-            self._retire(child)
+            child.retire()
         if (child.heavy or child.bounded) and not child.held:
             if not child.is_async and child.mib() > _KEPT_MIB:
-                self._retire(child)  # what a big job leaves behind in its process is not there for others
+                child.retire()  # what a big job leaves behind in its process is not there for others
             child.heavy = child.bounded = False
 
     def _outcome(self, held: Held, report: Report) -> Outcome:
         outcome = outcome_of(report, held[0])
-        if report.job in self._timed_out:
-            outcome = outcome._replace(verdict=Verdict.TIMEOUT, reason=self._timeout_words(held), delay=0.0)
+        if report.job in self.timed_out:
+            reason = timeout_words(self.known.time_limit(held[0].kind))
+            outcome = outcome._replace(verdict=Verdict.TIMEOUT, reason=reason, delay=0.0)
         if report.items and held[0].run_id is not None:
             number, items = report.items
             self.batch.emissions.append(Emission(report.job, report.attempt, held[0].run_id, number, items))
@@ -383,7 +383,7 @@ class Crew:
         """The one place where a job leaves this crew's hands."""
         if self._refused and outcome.job in self._refused:
             outcome = refused(outcome, self._refused.pop(outcome.job))
-        self._timed_out.discard(outcome.job)
+        self.timed_out.discard(outcome.job)
         self.batch.outcomes.append(outcome)
         self._ended(claim, 1)
 
@@ -401,56 +401,9 @@ class Crew:
 
     def tick(self, now: float) -> float:
         """Stops what is over its time or memory; says when to look again."""
-        due = [now + 3600.0]
-        check_memory = now >= self._memory_at
-        if check_memory:
-            self._memory_at = now + _MEMORY_EVERY
-        for child in list(self.children):
-            if not child.alive:
-                self.hear(child)
-                if child in self.children:
-                    self._bury(child)  # a process that it left behind keeps the socket open
-                continue
-            due.append(self._tick_async(child, now) if child.is_async else self._tick_sync(child, now))
-            if child not in self.children:
-                continue  # it was just heard that it is gone
-            due += [self._kill_at(child, job, at, now) for job, at in list(child.cancelling.items())]
-            if check_memory and child.held:
-                self._check_memory(child)
-                child.bound_output()
-            if self._settings.recycle and child.finished >= self._settings.recycle and not child.held:
-                self._retire(child)
-        if self._settings.memory_mib or any(child.bounded for child in self.children):
-            due.append(self._memory_at)
-        return max(0.0, min(due) - now)
+        return self._stopping.tick(now)
 
-    def _tick_sync(self, child: Child, now: float) -> float:
-        if not child.held:
-            return now + 3600.0
-        current = child.current()
-        if current is None:
-            return self._wait_to_begin(child, now)
-        job, started = current
-        held = child.held[job]
-        if len(child.held) > 1 and not child.recalled:
-            stuck = now - started > STUCK
-            if not stuck and not self.room.overfull(child):
-                return started + STUCK
-            child.recalled = True
-            child.send(["recall"])
-            if stuck:
-                self.room.learn_slow(held[0].kind.queue_id, now - started)
-        deadline = self._deadline(child, held, started)
-        if now >= deadline:
-            self.hear(child)  # it may just have begun to wait for a lock
-            if child not in self.children:
-                return now
-            deadline = self._deadline(child, held, started)
-            if now >= deadline and child.current() == current:
-                self._doom(child, job, Verdict.TIMEOUT, self._timeout_words(held))
-        return deadline
-
-    def _wait_to_begin(self, child: Child, now: float) -> float:
+    def wait_to_begin(self, child: Child, now: float) -> float:
         """It was given jobs, and is at none. One that never will be (it was frozen, an import hangs) is replaced."""
         given = next(iter(child.held.values()))[2]
         until = max(given, child.heard_at) + _TO_BEGIN if child.ready else child.heard_at + _TO_START
@@ -458,79 +411,13 @@ class Crew:
             return now + 0.05 if child.ready else until
         what = "has not begun what it was given" if child.ready else "has not loaded the application"
         log.warning("a process for jobs %s after %g s: it is replaced", what, _TO_BEGIN if child.ready else _TO_START)
-        self._doom(child, None, Verdict.RELEASED, "")
+        child.doom(None, Verdict.RELEASED, "")
         return now
-
-    def _tick_async(self, child: Child, now: float) -> float:
-        if not child.ready:
-            return self._wait_to_begin(child, now) if child.held else now + 3600.0
-        if now >= child.late_at:
-            child.late_at = self._stop_late(child, now)
-        if child.recalled:
-            return child.late_at
-        if not child.ahead:
-            return min(child.late_at, child.fetch_at(self.room.soon, now))
-        stuck_at = child.waits_since() + STUCK
-        if now >= stuck_at:  # others may have room for what waits there
-            child.recalled = True
-            child.send(["recall"])
-        return min(child.late_at, stuck_at)
-
-    def _stop_late(self, child: Child, now: float) -> float:
-        """Cancels an event loop's jobs that are over their time; says when the next one may be. (Not at every tick: there
-        may be thousands.)"""
-        due = now + 3600.0
-        running = child.held.keys() - set(child.ahead)
-        if any(now >= self._deadline(child, child.held[job], child.held[job][2]) for job in running):
-            self.hear(child)  # it may just have begun to wait for a lock
-        for job in running & child.held.keys():
-            held = child.held[job]
-            if job in self._timed_out:
-                continue
-            deadline = self._deadline(child, held, held[2])
-            if now >= deadline:
-                self._timed_out.add(job)
-                child.cancelling[job] = now + _ASYNC_GRACE
-                child.send(["cancel", job, held[0].attempt])
-                due = min(due, now + _ASYNC_GRACE)
-            else:
-                due = min(due, deadline)
-        return due
-
-    def _kill_at(self, child: Child, job: int, at: float, now: float) -> float:
-        if job not in child.held:
-            del child.cancelling[job]
-            return now + 3600.0
-        if now >= at:
-            held = child.held[job]
-            timed_out = job in self._timed_out
-            reason = self._timeout_words(held) if timed_out else "it was cancelled, and did not stop by itself"
-            self._doom(child, job, Verdict.TIMEOUT if timed_out else Verdict.CANCELLED, reason)
-        return at
-
-    def _time_limit(self, kind: Kind) -> float:
-        """Seconds; infinity: no limit."""
-        return self.known.tasks[kind.task_id].spec["timeout"] or float("inf")
-
-    def _deadline(self, child: Child, held: Held, began: float) -> float:
-        return began + self._time_limit(held[0].kind) + child.waited(held[0].id)
-
-    def _timeout_words(self, held: Held) -> str:
-        return f"it was stopped at its time limit of {self._time_limit(held[0].kind):g} s"
-
-    def _check_memory(self, child: Child) -> None:
-        limits = [self._settings.memory_mib] if self._settings.memory_mib else []
-        if child.bounded:
-            limits += [memory for held in child.held.values() if (memory := self.demand(held[0].kind.pool).memory)]
-        if limits and (used := child.mib()) > min(limits):
-            current = child.current()
-            job = current[0] if current else (next(iter(child.held)) if len(child.held) == 1 else None)
-            self._doom(child, job, Verdict.MEMORY, f"it used {used} MiB of memory; the limit is {min(limits)} MiB")
 
     def cancel(self, jobs: Iterable[int]) -> None:
         """Asks running jobs to stop; those that do not are killed after a while."""
         wanted = set(jobs)
-        at = time.monotonic() + self._settings.cancel_grace
+        at = time.monotonic() + self.settings.cancel_grace
         for child in self.children:
             for job in wanted & child.held.keys() - child.cancelling.keys():
                 child.cancelling[job] = at
@@ -540,20 +427,9 @@ class Crew:
         """Asks for all jobs that were not started."""
         for child in self.children:
             if child.ahead if child.is_async else child.held:
-                child.recalled = True
-                child.send(["recall"])
+                child.recall()
 
-    def _doom(self, child: Child, job: int | None, verdict: Verdict, reason: str) -> None:
-        if child.doomed is None:
-            child.doomed = (job, verdict, reason)
-            child.kill()
-
-    def _retire(self, child: Child) -> None:
-        if not child.retiring:
-            child.retiring = True
-            child.send(["stop"])
-
-    def _bury(self, child: Child) -> None:
+    def bury(self, child: Child) -> None:
         """A child is gone: its job crashed (or was stopped by us), what it had not started goes back unspent."""
         if child not in self.children:
             return
@@ -605,13 +481,13 @@ class Crew:
         for child in list(self.children):
             child.process.wait()
             self.hear(child)  # what was finished, was finished
-            self._bury(child)
+            self.bury(child)
 
     def begin(self, worker: int) -> None:
         """From now on children are this worker's. What was known may be of a ledger that a backup has replaced."""
         self._setup["worker"] = worker
         self.known = Knowledge()
-        self._claim_left, self._refused, self._timed_out = {}, {}, set()
+        self._claim_left, self._refused, self.timed_out = {}, {}, set()
 
     def live_until(self, deadline: float) -> None:
         self.lease_deadline = deadline

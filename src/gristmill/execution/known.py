@@ -59,6 +59,10 @@ class Knowledge:
             self.runs.update(met)
             self._bytes += sum(len(run.args) for run in met.values())
 
+    def time_limit(self, kind: Kind) -> float:
+        """Seconds that a job of this kind may take; infinity: no limit."""
+        return self.tasks[kind.task_id].spec["timeout"] or float("inf")
+
     @property
     def too_much(self) -> bool:
         """Should runs be forgotten that no job is in hand of? Children remember them too, and decoded."""

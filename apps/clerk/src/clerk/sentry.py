@@ -7,7 +7,6 @@ Whatever is logged as an error is reported. Who logs says of which kind it is, i
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +36,7 @@ def configure(config: Config) -> bool:
     except ImportError:
         log.warning("SENTRY_DSN is set, but sentry-sdk is not installed: pip install 'gristmill-clerk[sentry]'")
         return False
-    mask = masker(config, os.environ)
+    mask = masker(config)
 
     def before_send(event: Event, hint: Hint) -> Event | None:
         about = _about(hint)

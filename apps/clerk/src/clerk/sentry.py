@@ -76,7 +76,8 @@ def fingerprint(about: Mapping[str, Any], hint: Mapping[str, Any]) -> list[str]:
     if error is not None:
         return [str(about.get("stage") or "clerk"), type(error).__name__]
     if about.get("stage") and about.get("error"):
-        return [str(about["stage"]), str(about["error"]).partition(":")[0][:100]]
+        kind = about.get("error_class") or str(about["error"]).partition(":")[0]  # of one that was killed: how
+        return [str(about["stage"]), str(kind)[:100]]
     record = hint.get("log_record")
     return [record.name, str(record.msg)] if record is not None else ["{{ default }}"]
 

@@ -117,7 +117,7 @@ def _failed(work: Work, name: str | None, began: float, error: Exception) -> Non
     if name is None or work.ctx.attempt <= again:
         logs.log.warning("attempt %d of %s failed: %s", work.ctx.attempt, work.ctx.task, text)
     else:
-        _ended(name, "failed", began, error=text, **_group(work, error))
+        _ended(name, "failed", began, error=text, error_class=type(error).__name__, **_group(work, error))
 
 
 class Killed(logging.Handler):

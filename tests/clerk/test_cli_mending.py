@@ -382,8 +382,11 @@ def test_while_one_reconciles_a_second_one_steps_aside_and_ends_well(cli: Cli, m
         assert mine
         done = cli.run("reconcile", "--threshold-hours", "0")
         assert (done.code, done.out, done.err) == (0, "Another reconcile is at work; this one stepped aside\n", "")
+        aside = cli.run("reconcile", "--threshold-hours", "0", "--json").json
+        assert aside["stepped_aside"]
         assert counters(mill, "ocr")[2] == 3
     assert cli.run("reconcile", "--threshold-hours", "0").lines[-1] == "Recovered 1 sites"
+    assert cli.run("reconcile", "--json").json.keys() == aside.keys()
 
 
 # ---- what is kept

@@ -61,7 +61,7 @@ def clerk_worker_url(clerk_pg_url: str) -> Iterator[str]:
     with engine.connect() as owner:
         owner.execute(text(f"CREATE ROLE {role} LOGIN"))
         with open_mill(Config(database_url=clerk_pg_url)) as mill:
-            engine_grants(mill.ledger, role, "worker", apply=True)
+            engine_grants(mill.ledger, role, "hand", apply=True)
         for statement in grants(role):
             owner.execute(text(statement))
         yield clerk_pg_url.replace("//gristmill@", f"//{role}@")

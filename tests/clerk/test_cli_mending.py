@@ -382,8 +382,11 @@ def test_while_one_reconciles_a_second_one_steps_aside_and_ends_well(cli: Cli, m
         assert mine
         done = cli.run("reconcile", "--threshold-hours", "0")
         assert (done.code, done.out, done.err) == (0, "Another reconcile is at work; this one stepped aside\n", "")
+        aside = cli.run("reconcile", "--threshold-hours", "0", "--json").json
+        assert aside["stepped_aside"]
         assert counters(mill, "ocr")[2] == 3
     assert cli.run("reconcile", "--threshold-hours", "0").lines[-1] == "Recovered 1 sites"
+    assert cli.run("reconcile", "--json").json.keys() == aside.keys()
 
 
 # ---- what is kept
@@ -415,6 +418,23 @@ def test_failed_runs_go_after_so_many_days_but_not_the_last_one_and_no_good_one(
     assert (done.code, done.lines[-1]) == (0, "Recovered 0 sites"), done.err
     assert {run.id for run in mill.runs()} == {good, *failed[1:]}
     assert (sites.find(mill, SITE).run_id, sites.find(mill, SITE).outcome) == (failed[-1], "failed")
+
+
+@pytest.mark.parametrize("clerk_url", [pytest.param("worker", marks=pytest.mark.pg)], indirect=True)
+def test_runs_that_are_not_kept_are_removed_by_the_owner_of_the_tables_and_not_by_a_worker(
+    cli: Cli, mill: Mill, play: Play, clerk_pg_url: str
+) -> None:
+    play.site(SITE, find="Unreadable")
+    runs = []
+    for days in (30, 0):
+        runs.append(sites.update(mill, SITE).run)
+        drain(mill)
+        ended_days_ago(mill, runs[-1], days)
+    done = cli.run("reconcile")
+    assert (done.code, done.err) == (0, "")
+    assert {run.id for run in mill.runs()} == set(runs)
+    assert cli.run("reconcile", DATABASE_URL=clerk_pg_url).code == 0
+    assert {run.id for run in mill.runs()} == {runs[1]}
 
 
 # ---- cleanup-orphaned

@@ -91,6 +91,19 @@ def test_what_fails_in_a_worker_is_one_group_in_sentry_for_each_kind_and_host(cl
         assert groups(server) == {("pdf-failed-to-read",): 1, ("fetch-error", "10.1.2.3"): 1}
 
 
+def test_what_fails_without_a_kind_is_one_group_for_each_stage_and_class_not_for_each_path(
+    cli: Cli, mill: Mill, tmp_path: Path, clerk_config: Config
+) -> None:
+    sites.create(mill, Description("elm.ca", "Elm", "folder", start_year=2026, extra={"path": str(tmp_path / "source")}))
+    for name in (SITE, "elm.ca"):
+        (Path(clerk_config.deploy_target) / name).mkdir(parents=True)  # somebody else's, which is not written over
+        sites.update(mill, name)
+    with stand_in() as server:
+        server.status = 200
+        assert cli.run("worker", "all", "-n", "2", "--burst", SENTRY_DSN=dsn(server)).code == 0
+        assert groups(server) == {("pdf-failed-to-read",): 2, ("deploy", "ClerkError"): 2}
+
+
 def worked_off(cli: Cli, mill: Mill, **settings: str) -> bool:
     """A worker that ends when nothing is ready; what waits to be tried again is not."""
     assert cli.run("worker", "all", "-n", "2", "--burst", **settings).code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import socket
@@ -23,13 +24,16 @@ from clerk.app import open_mill
 from clerk.compiling import write_sites
 from clerk.config import Config
 from clerk.db import tables
+from clerk.errors import Transient
 from clerk.legacy import evidence
 from clerk.names import STAGES
 from clerk.pipeline import wiring
 from clerk.pipeline.book import Book
+from clerk.pipeline.working import working
 from clerk.sites import Description, Options
 from clerk.storage import Document, SiteFiles
-from gristmill import Mill
+from gristmill import Context, Mill
+from gristmill.errors import Unavailable
 from gristmill.testing import FrozenClock, drain
 from tests.clerk import played_reading
 from tests.clerk.playing import Play, minutes
@@ -582,6 +586,26 @@ def test_an_index_out_of_reach_fails_the_run_after_its_retries(mill: Mill, play:
     assert counters(mill, "fetch") == (0, 1, 1)
     assert len(mill.attempts(_job(mill, "fetch"))) == 3
     assert 12 <= (clock.now - began).total_seconds() <= 15
+
+
+def test_a_job_that_is_tried_again_has_not_failed(
+    mill: Mill, play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither for who reads milestones nor for Sentry: a database that was away for a moment harms no document."""
+    errors: list[Exception] = [Unavailable("the database is away"), Transient("so is the storage")]
+
+    def read(ctx: Context, *about: str) -> dict[str, Any]:
+        with working(ctx):
+            if errors:
+                raise errors.pop()
+        return played_reading.read(ctx, *about)
+
+    monkeypatch.setattr("clerk.pipeline.documents.read", read)
+    play.site(SITE, minutes(1))
+    with caplog.at_level(logging.INFO):
+        assert run(mill).outcome == "completed"
+    said = Counter(record.getMessage() for record in caplog.records)
+    assert (len(mill.attempts(_job(mill, "ocr"))), said["ocr_failed"]) == (2, 0)
 
 
 def test_a_fetch_that_takes_longer_than_it_may_goes_on_from_where_it_was(

@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,12 @@ def server() -> Iterator[StandIn]:
     with stand_in() as here:
         here.status = 200
         yield here
+
+
+@pytest.fixture
+def _in_a_folder_with_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".env").write_text("LEGISTAR_TOKEN=only-in-dotenv\n")
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -105,6 +112,14 @@ def test_errors_without_a_kind_are_grouped_by_stage_and_class(server: StandIn) -
         ["deploy", "Transient"],
         ["deploy", "Transient"],
     ]
+
+
+@pytest.mark.usefixtures("_in_a_folder_with_secrets", "_reported")
+def test_a_secret_that_only_dotenv_has_is_not_told(server: StandIn) -> None:
+    logs.log.error("the server said: only-in-dotenv is wrong")
+    [event] = report(server, 1)
+    assert "only-in-dotenv" not in str(event)
+    assert "the server said: *** is wrong" in str(event)
 
 
 def test_traces_are_sampled_as_the_settings_say(server: StandIn) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
 from gristmill import Mill
+from gristmill import ledger as ledger_package
 from gristmill.errors import DatabaseError, Invalid
+from gristmill.housekeeping import remove_pending
 from gristmill.ledger import workers
 from gristmill.ledger.finish import Verdict
-from gristmill.ledger.grants import PURPOSES, grants, purpose_of
+from gristmill.ledger.grants import PURPOSES, grants, privileges, purpose_of
 from gristmill.ledger.health import examine
+from gristmill.ledger.remove import pending
 from gristmill.ledger.store import Ledger
 from gristmill.ledger.workers import Registration
 from tests import servers
@@ -120,7 +125,7 @@ def test_the_api_asks_for_work_and_acts_on_it_but_is_no_worker(mills: dict[str, 
         api.ledger.do(workers.register, Registration("here", 1, "now", (), 1, "test"), 10**9)
 
 
-@pytest.mark.parametrize("purpose", ["worker", "api"])
+@pytest.mark.parametrize("purpose", ["worker", "hand", "api"])
 def test_nobody_changes_the_schema_or_what_was_recorded(mills: dict[str, Mill], purpose: str) -> None:
     mill = mills[purpose]
     for statement in (
@@ -140,6 +145,33 @@ def test_nobody_changes_the_schema_or_what_was_recorded(mills: dict[str, Mill], 
 def test_a_worker_may_do_what_an_application_can(mills: dict[str, Mill]) -> None:
     look(mills["worker"])
     act(mills["worker"])
+
+
+def test_a_hand_does_the_same_and_removes_no_runs_and_jobs(mills: dict[str, Mill]) -> None:
+    hand = mills["hand"]
+    look(hand)
+    act(hand)
+    number = hand.ledger.do(workers.register, Registration("here", 1, "now", (), 1, "test"), 10**9)
+    hand.ledger.do(workers.leave, number)
+    for table in ("gm_run", "gm_job", "gm_subject", "gm_worker", "gm_queue", "gm_order", "gm_recovery", "gm_removal"):
+        assert refused(hand, f"DELETE FROM {table}"), table
+
+
+def test_a_hand_may_delete_from_what_work_clears_and_from_nothing_else() -> None:
+    """By the statements themselves: those that only run for who removes, prunes or restores are in these three files."""
+    folder = Path(ledger_package.__file__).parent
+    working = [path for path in folder.glob("*.py") if path.stem not in ("remove", "prune", "backup")]
+    cleared = {name for path in working for name in re.findall(r"DELETE FROM (gm_\w+)", path.read_text())}
+    assert {table for table, some in privileges("hand").items() if "DELETE" in some} == cleared
+
+
+def test_a_hand_leaves_it_to_others_to_finish_a_removal(mills: dict[str, Mill]) -> None:
+    with mills["worker"].transaction() as connection:
+        connection.execute(text("INSERT INTO gm_removal (stage_id) VALUES (999999)"))
+    for purpose, left in {"hand": [999999], "worker": []}.items():
+        remove_pending(mills[purpose].ledger)
+        with mills["worker"].ledger.reading() as tx:
+            assert pending(tx) == left
 
 
 def test_what_a_role_is_for_is_seen(mills: dict[str, Mill], owner_pg_url: str) -> None:

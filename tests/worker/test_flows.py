@@ -217,6 +217,7 @@ def test_a_cancelled_run_stops_its_jobs_and_ends(flows: Mill, folder: Path) -> N
     assert lines(folder / "dropped") == ["first"]
 
 
-def test_a_worker_needs_no_more_of_postgresql_than_its_grants(pg_url: str) -> None:
-    with servers.role(pg_url, "worker") as role, open_mill(servers.with_user(pg_url, role), "flows") as mill:
+@pytest.mark.parametrize("purpose", ["worker", "hand"])
+def test_a_worker_needs_no_more_of_postgresql_than_its_grants(pg_url: str, purpose: str) -> None:
+    with servers.role(pg_url, purpose) as role, open_mill(servers.with_user(pg_url, role), "flows") as mill:
         assert finished(mill, "site", pages=12).state == "completed"

@@ -139,15 +139,15 @@ def check(place: Place, json_wanted: bool) -> int:
 
 @db.command(short_help="Print what a role of PostgreSQL needs; --apply gives it.")
 @click.argument("role")
-@click.option("--for", "purpose", default="worker", metavar="WHAT", help="worker (default), api or reader.")
+@click.option("--for", "purpose", default="worker", metavar="WHAT", help="worker (default), hand, api or reader.")
 @click.option("--apply", is_flag=True, help="Give it, instead of printing it.")
 @as_json
 @pass_place
 def grants(place: Place, role: str, purpose: str, apply: bool, json_wanted: bool) -> None:
     """Print the least that ROLE needs on PostgreSQL, as GRANTs.
 
-    A worker may do what an application can; the API only asks for work and acts on it; a reader looks. Do it again
-    after an upgrade.
+    A worker may do what an application can; a hand the same, but removes no runs and jobs; the API only asks for work
+    and acts on it; a reader looks. Do it again after an upgrade.
     """
     from gristmill.cli.values import one_of
     from gristmill.ledger.grants import PURPOSES, grants

@@ -1,4 +1,4 @@
-"""The least that a database role needs on PostgreSQL: to work, to ask for work and act on it, or only to read."""
+"""The least that a database role needs on PostgreSQL: to work (and remove), to ask for work and act on it, or to read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gristmill.ledger.schema import metadata
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.store import Ledger, Tx
 
-PURPOSES = ("worker", "api", "reader")  # each may do what those after it may
+PURPOSES = ("worker", "hand", "api", "reader")  # the first that a role has enough for is what it is for
 _ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")
 _READ = ("SELECT",)
 # Who works may change what jobs and runs are made of, but not the schema, nor what was recorded.
@@ -22,6 +22,11 @@ _LESS = {
     "gm_token": ("SELECT", "INSERT", "UPDATE"),
 }
 _OF_WORKERS = ("gm_worker", "gm_claim")
+# What work itself clears. All else a hand only adds to and changes: runs and jobs are removed by who prunes.
+_CLEARED = {
+    *("gm_attempt", "gm_claim", "gm_commit", "gm_done", "gm_event", "gm_failure", "gm_fire", "gm_ignored_error", "gm_label"),
+    *("gm_lock", "gm_minute", "gm_missed", "gm_once", "gm_permit", "gm_schedule", "gm_stage", "gm_trace"),
+}
 _TABLES = sorted([table.name for table in metadata.sorted_tables] + [VERSION_TABLE])
 
 _PLACE = Sql("SELECT current_schema() AS schema, current_database() AS name")
@@ -46,7 +51,13 @@ def privileges(purpose: str) -> dict[str, tuple[str, ...]]:
     if purpose == "reader":
         return dict.fromkeys(_TABLES, _READ)
     needed = {table: _LESS.get(table, _ALL) for table in _TABLES}
+    if purpose == "hand":
+        return {table: some if table in _CLEARED else _without_delete(some) for table, some in needed.items()}
     return needed | dict.fromkeys(_OF_WORKERS, _READ) if purpose == "api" else needed
+
+
+def _without_delete(some: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(one for one in some if one != "DELETE")
 
 
 def statements(tx: Tx, role: str, purpose: str) -> list[str]:

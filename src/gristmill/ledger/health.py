@@ -271,7 +271,12 @@ def _postgres(tx: Tx) -> Iterator[Diagnosis]:
     yield Diagnosis("connections", ok, said, () if ok else ("psql", "-c", "TABLE pg_stat_activity"))
 
 
-_MAY = {"worker": "work", "api": "start and change work, but not work itself", "reader": "read only"}
+_MAY = {
+    "worker": "work",
+    "hand": "work, but remove no runs and jobs",
+    "api": "start and change work, but not work itself",
+    "reader": "read only",
+}
 
 
 def _clock(tx: Tx) -> Diagnosis:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from clerk.config import Config
+from dotenv import dotenv_values
+
+from clerk.config import Config, dotenv_file
 
 MASK: Final = "***"
 
@@ -49,13 +54,23 @@ def is_secret(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
-def masker(config: Config, environ: Mapping[str, str]) -> Callable[[str], str]:
-    """As `masked`, and without the secrets that this process was given, wherever they stand."""
-    known = sorted(_known(config, environ), key=len, reverse=True)
+def masker(config: Config, environ: Mapping[str, str] | None = None) -> Callable[[str], str]:
+    """As `masked`, and without the secrets that this process was given, by its environment or by `.env`, wherever they
+    stand. `environ`: only those of this one."""
+    known = sorted(_known(config, _given() if environ is None else environ), key=len, reverse=True)
     if not known:
         return masked
     literal = re.compile("|".join(map(re.escape, known)))
     return lambda text: literal.sub(MASK, masked(text))
+
+
+def _given() -> dict[str, str]:
+    """Also what only `.env` says: a token in it is a secret like another."""
+    given: dict[str, str] = {}
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        path = dotenv_file(Path.cwd())
+        given = {name: value for name, value in dotenv_values(path).items() if value} if path else {}
+    return {**given, **os.environ}
 
 
 def _known(config: Config, environ: Mapping[str, str]) -> set[str]:

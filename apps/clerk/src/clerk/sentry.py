@@ -7,7 +7,6 @@ Whatever is logged as an error is reported. Who logs says of which kind it is, i
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +36,7 @@ def configure(config: Config) -> bool:
     except ImportError:
         log.warning("SENTRY_DSN is set, but sentry-sdk is not installed: pip install 'gristmill-clerk[sentry]'")
         return False
-    mask = masker(config, os.environ)
+    mask = masker(config)
 
     def before_send(event: Event, hint: Hint) -> Event | None:
         about = _about(hint)
@@ -77,7 +76,8 @@ def fingerprint(about: Mapping[str, Any], hint: Mapping[str, Any]) -> list[str]:
     if error is not None:
         return [str(about.get("stage") or "clerk"), type(error).__name__]
     if about.get("stage") and about.get("error"):
-        return [str(about["stage"]), str(about["error"]).partition(":")[0][:100]]
+        kind = about.get("error_class") or str(about["error"]).partition(":")[0]  # of one that was killed: how
+        return [str(about["stage"]), str(kind)[:100]]
     record = hint.get("log_record")
     return [record.name, str(record.msg)] if record is not None else ["{{ default }}"]
 

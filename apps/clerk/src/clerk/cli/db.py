@@ -63,10 +63,13 @@ def downgrade(place: Place, revision: str, yes: bool) -> None:
 @click.argument("role")
 @pass_place
 def grants(place: Place, role: str) -> None:
-    """Print the GRANTs that ROLE needs to work: SELECT, INSERT and UPDATE. Nobody but the pruner may delete."""
+    """Print the GRANTs that ROLE needs to work: SELECT, INSERT and UPDATE.
+
+    Nobody but the pruner may delete sites, documents, runs or jobs; only what the engine itself clears as it works.
+    """
     from clerk.db import grants
 
-    _pass_on(place, "grants", "--", role)
+    _pass_on(place, "grants", "--for", "hand", "--", role)
     for statement in grants(role):
         line(statement)
 

@@ -27,7 +27,7 @@ def reconcile(place: Place, dry_run: bool, threshold_hours: float, subdomain: st
     While another one is at work this one does nothing, and exits 0.
     """
     from clerk import sentry, sites
-    from clerk.commands.recovering import recover
+    from clerk.commands.recovering import Recovered, recover
 
     with place.open() as mill:
         sentry.configure(place.config)
@@ -36,7 +36,7 @@ def reconcile(place: Place, dry_run: bool, threshold_hours: float, subdomain: st
         found = recover(mill, dry_run=dry_run, threshold_hours=threshold_hours, subdomain=subdomain)
     if json_wanted:
         stepped = {"stepped_aside": found is None, "dry_run": dry_run}
-        return document(stepped | (found.as_json() if found else {"recovered": [], "left": [], "sites": 0}))
+        return document(stepped | (found or Recovered([], [], [])).as_json())
     if found is None:
         return place.say("Another reconcile is at work; this one stepped aside")
     for site, reason in found.mended:

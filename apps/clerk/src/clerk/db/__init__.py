@@ -21,7 +21,7 @@ def migrations(url: str) -> Migrations:
 
 
 def grants(role: str) -> list[str]:
-    """What a worker's role needs of clerk's tables on PostgreSQL, beside what the engine's `db grants` gives it."""
+    """What a worker's role needs of clerk's tables on PostgreSQL, beside what it needs of the engine's, as a hand."""
     name = '"' + role.replace('"', '""') + '"'
     tables = ", ".join(metadata.tables)
     looked_at = ", ".join(["clerk_version", *views("postgresql")])

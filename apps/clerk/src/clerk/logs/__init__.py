@@ -14,12 +14,9 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from dotenv import dotenv_values
-
-from clerk.config import Config, dotenv_file
+from clerk.config import Config
 from clerk.logs.console import Console
 from clerk.logs.files import AppendingFile
 from clerk.logs.lines import ABOUT, FIELDS, Lines, Words, about_now, read
@@ -61,7 +58,7 @@ def configure(config: Config, worker: str | None = None, aloud: bool = True, typ
     jobs, and on stderr only what goes wrong beside them. All of it is in its file.
     """
     close()
-    mask = masker(config, _environment())
+    mask = masker(config)
     name = worker or os.environ.get(_WORKER)
     lines = Lines(mask, name)
     if name:
@@ -169,15 +166,6 @@ def _is_kept() -> bool:
         return stat.S_ISREG(os.fstat(sys.stderr.fileno()).st_mode)
     except (OSError, ValueError, AttributeError):
         return False
-
-
-def _environment() -> dict[str, str]:
-    """Also what only `.env` says: a token in it is a secret like another."""
-    given: dict[str, str] = {}
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        path = dotenv_file(Path.cwd())
-        given = {name: value for name, value in dotenv_values(path).items() if value} if path else {}
-    return {**given, **os.environ}
 
 
 def _add(handler: logging.Handler, lines: logging.Formatter, level: int = logging.INFO) -> None:

@@ -24,6 +24,7 @@ from clerk.pipeline.outcomes import outcomes
 from clerk.sites import Site, site_of
 from clerk.storage import SiteFiles
 from gristmill import Context, EndRun, Later, Permanent, Skip, Unspent
+from gristmill.errors import DatabaseError
 
 _AFTER_FETCH: Final = ("ocr", "compilation", "extraction", "deploy")
 _KILLED: Final = ("timeout", "crash", "memory")
@@ -113,11 +114,11 @@ def _ended(name: str | None, what: Literal["completed", "failed"], began: float,
 def _failed(work: Work, name: str | None, began: float, error: Exception) -> None:
     """A milestone, for Sentry too, unless it is tried again: then it is only said."""
     text = str(error) if isinstance(error, Permanent | ClerkError) else f"{type(error).__name__}: {error}"
-    again = 2 if isinstance(error, Transient) else 1 if isinstance(error, Crashed) else 0
+    again = 2 if isinstance(error, Transient | DatabaseError) else 1 if isinstance(error, Crashed) else 0
     if name is None or work.ctx.attempt <= again:
         logs.log.warning("attempt %d of %s failed: %s", work.ctx.attempt, work.ctx.task, text)
     else:
-        _ended(name, "failed", began, error=text, **_group(work, error))
+        _ended(name, "failed", began, error=text, error_class=type(error).__name__, **_group(work, error))
 
 
 class Killed(logging.Handler):

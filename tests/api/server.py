@@ -55,10 +55,11 @@ class Served(At):
 
     def _listen(self, said: Queue[str | None]) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.log.append(line)
-            if found := _ADDRESS.search(line):
-                said.put(found[1])
+        with os.fdopen(os.dup(self.process.stderr.fileno()), errors="replace") as lines:  # the other is closed at the end
+            for line in lines:
+                self.log.append(line)
+                if found := _ADDRESS.search(line):
+                    said.put(found[1])
         said.put(None)
 
 

@@ -14,9 +14,8 @@ from tests.web.conftest import NARROW, Dashboard
 
 
 def edges(found: Locator, which: str) -> set[int]:
-    """Where some boxes begin (`x`, `y`) or end (`right`)."""
-    boxes = [box for box in (one.bounding_box() for one in found.all()) if box]
-    return {round(box["x"] + box["width"] if which == "right" else box[which]) for box in boxes}  # type: ignore[literal-required]
+    """Where some boxes begin (`x`, `y`) or end (`right`), all at one moment: what is live may move."""
+    return set(found.evaluate_all(f"all => all.map((one) => Math.round(one.getBoundingClientRect().{which}))"))
 
 
 def test_labels_of_the_tiles_stand_in_one_line(dashboard: Dashboard, page: Page) -> None:

@@ -93,8 +93,8 @@ _COMPLETE = Sql(  # the same for the plain case, which is nearly every job: four
     f" FROM {{rows f: job bigint, number int, outcome text, ran bigint}} WHERE {_FENCE} AND {_ALL_ENDED}"
 )
 _COMPLETE_EACH = (  # on SQLite row by row, in the driver's loop: 3 µs a row less than reading them from JSON
-    f"UPDATE gm_job SET state = {State.COMPLETED:d}, result = ?3, worker_id = NULL, cancel = 0,"
-    " error = NULL, error_class = NULL, started_at = {now:d} - ?4, finished_at = {now:d} WHERE id = ?1 AND attempt = ?2"
+    f"UPDATE gm_job SET state = {State.COMPLETED:d}, result = {{result}}, worker_id = NULL, cancel = 0,"
+    " error = NULL, error_class = NULL, started_at = {now:d} - ?3, finished_at = {now:d} WHERE id = ?1 AND attempt = ?2"
     f" AND state = {State.IN_PROGRESS:d} AND worker_id = {{worker:d}} AND {_ALL_ENDED}"
 )
 _BACK = Sql(
@@ -209,7 +209,7 @@ class SomeRefused(Exception):
 
 def _complete(tx: Tx, worker: int, completed: Completed) -> Counter[flow.Change]:
     if tx.dialect == "sqlite":
-        changed = tx.run_many(_COMPLETE_EACH.format(now=tx.now, worker=worker), completed.rows)
+        changed = _complete_each(tx, worker, completed.rows)
     else:
         changed = sum(tx.run(_COMPLETE, worker=worker, f=rows) for rows in _portions(completed.rows, 2))
     if changed != len(completed.rows):
@@ -220,6 +220,17 @@ def _complete(tx: Tx, worker: int, completed: Completed) -> Counter[flow.Change]
         tx.done.completed(worker, queue, task, *times)
     origins = completed.by_origin().items()
     return Counter({flow.Change(stage, State.COMPLETED, parent): n for (_, stage, parent), n in origins})
+
+
+def _complete_each(tx: Tx, worker: int, rows: Sequence[CompletedRow]) -> int:
+    """SQLite's driver takes longer for a None than for all else of a row: it asks whether somebody has adapted it."""
+    with_result = [(job, attempt, ran, result) for job, attempt, result, ran in rows if result is not None]
+    without = [(job, attempt, ran) for job, attempt, result, ran in rows if result is None]
+    changed = 0
+    for result, some in (("?4", with_result), ("NULL", without)):
+        if some:
+            changed += tx.run_many(_COMPLETE_EACH.format(result=result, now=tx.now, worker=worker), some)
+    return changed
 
 
 def _portions(rows: Sequence[_R], result: int) -> Iterator[Sequence[_R]]:

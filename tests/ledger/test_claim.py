@@ -10,6 +10,7 @@ from gristmill.errors import NotFound, NotYours
 from gristmill.ledger import read, workers
 from gristmill.ledger.claim import Lane, Want, claim, find_floor
 from gristmill.ledger.finish import Verdict, finish
+from gristmill.states import State
 from tests.ledger.conftest import Open
 from tests.ledger.play import Play, each, end, plan, solo, step
 
@@ -41,6 +42,16 @@ def test_one_claim_of_many_hands_them_out_in_the_order_of_the_line(play: Play) -
     wanted = [number for word in ("high", "normal", "low") for number, w in made if w == word]
     any_priority = Lane(play.queue_ids()["default"], 0)
     assert ids_of(play.ledger.do(claim, play.player().id, [Want(0, 9, (any_priority,))], {0: 9}).jobs) == wanted
+
+
+def test_a_claim_takes_nobody_that_stands_between_those_it_looked_at(opened: Open) -> None:
+    """SQLite takes jobs whose numbers follow one another together."""
+    play = opened(mail)
+    made = [play.mill.enqueue(mail if n in (5, 8) else solo).id for n in range(12)]
+    taken = play.player().take(9, queues=["default"])
+    assert ids_of(taken) == [job for n, job in enumerate(made[:11]) if n not in (5, 8)]
+    waiting = play.rows(f"SELECT id FROM gm_job WHERE state = {State.QUEUED:d} ORDER BY id")
+    assert [job for (job,) in waiting] == [made[5], made[8], made[11]]
 
 
 def test_first_in_first_out_within_a_lane(play: Play) -> None:

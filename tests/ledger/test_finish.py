@@ -11,9 +11,9 @@ import pytest
 from gristmill import Retries
 from gristmill.errors import NotYours
 from gristmill.ledger import finish, queues, workers
-from gristmill.ledger.claim import Claimed
+from gristmill.ledger.claim import Claimed, Origin
 from gristmill.ledger.exchange import Batch
-from gristmill.ledger.finish import Verdict, report_progress
+from gristmill.ledger.finish import Completed, Verdict, report_progress
 from gristmill.ledger.sql import _Compiled
 from gristmill.states import State
 from tests.ledger import invariants
@@ -315,6 +315,53 @@ def test_one_late_outcome_does_not_take_the_rest_of_the_batch_with_it(opened: Op
     )
     assert player.report(batch) == [jobs["page/b"].id]
     assert play.counters(run.id, "page") == (4, 1, 1, 1, 0)
+
+
+Rows = list[tuple[int, int, str | None, int]]
+
+
+def some_with_results(rows: Rows) -> Rows:
+    return [(job, attempt, f'"{job}"' if job % 3 else None, ran) for job, attempt, _, ran in rows]
+
+
+def backwards(rows: Rows) -> Rows:
+    return rows[::-1]
+
+
+def with_gaps(rows: Rows) -> Rows:
+    return [row for n, row in enumerate(rows) if n % 7 not in (0, 1, 5)]
+
+
+def some_that_ran_for_a_year(rows: Rows) -> Rows:
+    return [(job, attempt, result, ran + 366 * 86400 * 10**6 * (job % 2)) for job, attempt, result, ran in rows]
+
+
+@pytest.mark.parametrize("shape", [list, some_with_results, backwards, with_gaps, some_that_ran_for_a_year])
+def test_many_plain_completions_end_each_job_as_it_was(play: Play, shape: Callable[[Rows], Rows]) -> None:
+    """SQLite writes those that stand side by side together."""
+    play.mill.enqueue_many(solo, [{}] * 40)
+    player = play.player()
+    for job in player.take()[10:20:2]:
+        player.end(job, Verdict.RELEASED)  # so that some are at their second attempt
+    player.take()
+    told = play.rows("SELECT id, attempt FROM gm_job ORDER BY id")
+    rows = shape([(job, attempt, None, job * 1000 + 7) for job, attempt in told])
+    assert player.report(Batch(completed=Completed(list(rows), [Origin(None, None)] * len(rows)))) == []
+    ended = play.rows(f"SELECT id, attempt, result, finished_at - started_at FROM gm_job WHERE state = {State.COMPLETED:d}")
+    assert sorted(map(tuple, ended)) == sorted(rows)
+    held = play.rows(f"SELECT id FROM gm_job WHERE state = {State.IN_PROGRESS:d} AND worker_id = {player.id}")
+    assert {job for (job,) in held} == {job for job, _ in told} - {row[0] for row in rows}
+
+
+@pytest.mark.parametrize("nth", [0, 20, 39])
+def test_one_late_completion_among_many_side_by_side_is_the_only_one_refused(play: Play, nth: int) -> None:
+    play.mill.enqueue_many(solo, [{}] * 40)
+    player = play.player()
+    jobs = player.take()
+    player.end(jobs[nth], Verdict.RELEASED)
+    assert player.report(Batch(completed=plain(*jobs))) == [jobs[nth].id]
+    states = play.rows("SELECT state FROM gm_job ORDER BY id")
+    assert [state for (state,) in states] == [State.QUEUED if n == nth else State.COMPLETED for n in range(40)]
 
 
 def test_a_worker_past_its_lease_but_not_yet_lost_may_still_write(play: Play) -> None:

@@ -164,7 +164,7 @@ def _claiming(which: str) -> Sql:
 _CLAIM = {which: _claiming(which) for which in (*IN_LINE, _NAMED)}
 # SQLite, where a transaction that writes is alone: to look and then to take is a fifth cheaper than RETURNING.
 _LOOK = {which: Sql(NEXT % (f"id, attempt + 1, {_JOB}, {_WAITED % (0, '{now}')}", which)) for which in _CLAIM}
-_TAKE_THESE = Sql(TAKE % "" + "{in ids}")
+_TAKE_THESE, _TAKE_FROM_TO = Sql(TAKE % "" + "{in ids}"), Sql(TAKE % "" + "BETWEEN :first AND :last")
 _IN_FRONT = (
     "SELECT count(*) FROM (SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool = :pool AND %s"
     " LIMIT :most) AS line"
@@ -273,8 +273,11 @@ def _next(tx: Tx, worker: int, lane: Lane, most: int) -> list[tuple[Any, ...]]:
     """Takes the next jobs of a lane: their rows, in line."""
     if tx.dialect == "sqlite":
         rows = tx.tuples(_LOOK[lane.which], most=most, limit=lane.limit_id, **lane.values)
-        if rows:
-            tx.run(_TAKE_THESE, worker=worker, ids=[row[0] for row in rows])
+        ids = [row[0] for row in rows]
+        if ids and max(ids) - min(ids) == len(ids) - 1:  # side by side, as nearly always: a fifth cheaper than a list
+            tx.run(_TAKE_FROM_TO, worker=worker, first=min(ids), last=max(ids))
+        elif ids:
+            tx.run(_TAKE_THESE, worker=worker, ids=ids)
         return rows
     return sorted(
         tx.tuples(_CLAIM[lane.which], worker=worker, most=most, limit=lane.limit_id, **lane.values), key=_IN_LINE

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -93,10 +94,17 @@ _COMPLETE = Sql(  # the same for the plain case, which is nearly every job: four
     f" FROM {{rows f: job bigint, number int, outcome text, ran bigint}} WHERE {_FENCE} AND {_ALL_ENDED}"
 )
 _COMPLETE_EACH = (  # on SQLite row by row, in the driver's loop: 3 µs a row less than reading them from JSON
-    f"UPDATE gm_job SET state = {State.COMPLETED:d}, result = {{result}}, worker_id = NULL, cancel = 0,"
-    " error = NULL, error_class = NULL, started_at = {now:d} - ?3, finished_at = {now:d} WHERE id = ?1 AND attempt = ?2"
+    f"UPDATE gm_job SET state = {State.COMPLETED:d}, result = %s, worker_id = NULL, cancel = 0,"
+    " error = NULL, error_class = NULL, started_at = {now:d} - %s, finished_at = {now:d} WHERE id %s AND attempt = ?3"
     f" AND state = {State.IN_PROGRESS:d} AND worker_id = {{worker:d}} AND {_ALL_ENDED}"
 )
+_COMPLETE_ONE = _COMPLETE_EACH % ("nullif(?4, '')", "?2", "= ?1")
+_DIGITS = 16
+_RAN = b"%%%dd" % _DIGITS  # how long a job ran, as one of many
+_COMPLETE_FROM_TO = _COMPLETE_EACH % (
+    "NULL", f"CAST(substr(?2, (id - ?1) * {_DIGITS} + 1, {_DIGITS}) AS INTEGER)", "BETWEEN ?1 AND ?4"
+)
+_A_FEW = 3  # jobs that are cheaper to write one by one than from one to another
 _BACK = Sql(
     f"UPDATE gm_job SET state = {State.QUEUED:d}, worker_id = NULL, cancel = {{false}}, alone = f.solo,"
     " priority = coalesce(f.urgency, priority), pool = coalesce(f.place, pool),"
@@ -223,14 +231,24 @@ def _complete(tx: Tx, worker: int, completed: Completed) -> Counter[flow.Change]
 
 
 def _complete_each(tx: Tx, worker: int, rows: Sequence[CompletedRow]) -> int:
-    """SQLite's driver takes longer for a None than for all else of a row: it asks whether somebody has adapted it."""
-    with_result = [(job, attempt, ran, result) for job, attempt, result, ran in rows if result is not None]
-    without = [(job, attempt, ran) for job, attempt, result, ran in rows if result is None]
-    changed = 0
-    for result, some in (("?4", with_result), ("NULL", without)):
-        if some:
-            changed += tx.run_many(_COMPLETE_EACH.format(result=result, now=tx.now, worker=worker), some)
-    return changed
+    """SQLite. Without a result only how long it ran differs from one job to the next: those that stand side by side are
+    written together. (No None for the others: the driver takes longer for it than for the rest of a row.)"""
+    ones = [(job, ran, attempt, result) for job, attempt, result, ran in rows if result is not None]
+    many: list[tuple[int, bytearray, int, int]] = []
+    for part in _side_by_side(sorted(row for row in rows if row[2] is None)):
+        if len(part) > _A_FEW:
+            ran = bytearray(_RAN * len(part) % tuple(map(itemgetter(3), part)))
+            many.append((part[0][0], ran, part[0][1], part[-1][0]))
+        else:
+            ones += [(job, ran, attempt, "") for job, attempt, _, ran in part]
+    written = ((_COMPLETE_ONE, ones), (_COMPLETE_FROM_TO, many))
+    return sum(tx.run_many(sql.format(now=tx.now, worker=worker), some) for sql, some in written if some)
+
+
+def _side_by_side(rows: Sequence[CompletedRow]) -> list[Sequence[CompletedRow]]:
+    """The rows in parts: in each the jobs' numbers follow one another, and their attempts are the same."""
+    ends = [n for n, (a, b) in enumerate(pairwise(rows), 1) if b[0] - a[0] != 1 or b[1] != a[1]]
+    return [rows[first:end] for first, end in pairwise([0, *ends, len(rows)])] if rows else []
 
 
 def _portions(rows: Sequence[_R], result: int) -> Iterator[Sequence[_R]]:

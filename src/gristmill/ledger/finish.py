@@ -102,7 +102,9 @@ _COMPLETE_ONE = _COMPLETE_EACH % ("nullif(?4, '')", "?2", "= ?1")
 _DIGITS = 16
 _RAN = b"%%%dd" % _DIGITS  # how long a job ran, as one of many
 _COMPLETE_FROM_TO = _COMPLETE_EACH % (
-    "NULL", f"CAST(substr(?2, (id - ?1) * {_DIGITS} + 1, {_DIGITS}) AS INTEGER)", "BETWEEN ?1 AND ?4"
+    "NULL",
+    f"CAST(substr(?2, (id - ?1) * {_DIGITS} + 1, {_DIGITS}) AS INTEGER)",
+    "BETWEEN ?1 AND ?4",
 )
 _A_FEW = 3  # jobs that are cheaper to write one by one than from one to another
 _BACK = Sql(

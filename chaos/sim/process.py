@@ -157,7 +157,7 @@ class SimProcess:
         rows = [(report.job, report.attempt, report.result, report.ran) for report in plain]
         seconds = self.world.now - min((work.started for work, _ in self.done), default=self.world.now)
         if self.done:
-            self._say("done", rows, others, seconds)
+            self._say("done", list(zip(*rows, strict=True)), others, seconds)
         self.done = []
 
     def emit(self, work: Work, items: list[Any]) -> None:
@@ -183,9 +183,11 @@ class SimProcess:
         match message:
             case ["setup", setup]:
                 self.setup = setup
-            case ["jobs", _, stages, kinds, rows]:
+            case ["jobs", _, stages, kinds, (numbers, *columns)]:
                 self.stages.update({number: info for number, *info in stages})
-                self.inbox.extend(self._given(kinds[row[0]], row) for row in rows)
+                self.inbox.extend(
+                    self._given(kinds[number], *row) for number, *row in zip(numbers, *columns[:3], strict=True)
+                )
             case ["ack", job, str()]:
                 for work in self.works:
                     if work.job == job:
@@ -201,9 +203,9 @@ class SimProcess:
             case ["stop"]:
                 self.stopping = True
 
-    def _given(self, kind: list[Any], row: list[Any]) -> Work:
+    def _given(self, kind: list[Any], job: int, attempt: int, key: str | None) -> Work:
         task, timeout, _, run, stage, part_of = kind
-        return Work(row[1], row[2], row[3], task, timeout, run, stage, part_of, self.world.now)
+        return Work(job, attempt, key, task, timeout, run, stage, part_of, self.world.now)
 
 
 class SimChild(Child):

@@ -13,7 +13,7 @@ import atexit
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -125,10 +125,10 @@ def _sending() -> Any:
     return BatchSpanProcessor(OTLPSpanExporter(), schedule_delay_millis=_DELAY_MS)
 
 
-def traced(rows: list[Any]) -> list[Any]:
-    """Jobs as a child is told of them (kind, id, attempt, key, arguments), each with the traceparent of its attempt."""
+def traced(jobs: Iterable[int], attempts: Iterable[int]) -> list[str | None]:
+    """The traceparents of these attempts; none if traces are off."""
     telling = tracer()
-    return rows if telling is None else [(*row, telling.told(row[1], row[2])) for row in rows]
+    return [] if telling is None else list(map(telling.told, jobs, attempts))
 
 
 # ---- in a child

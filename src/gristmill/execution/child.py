@@ -20,6 +20,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from time import monotonic, sleep  # by name: a job that puts others in their place does not keep its process alive
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ LEASE_OVER = 75  # the exit code of a child whose supervisor let its lease run o
 LOCK_LOST = 76  # and of one that ended a job which relied on a lock that it had lost
 
 
-Given = tuple[Common, list[Any]]  # what a job has in common with others, and its own row
+Given = tuple[Common, Sequence[Any]]  # what a job has in common with others, and its own row
 
 
 class Child:
@@ -93,14 +94,17 @@ class Child:
             if not done:
                 return
             at = monotonic()
-            rows = [(d[0], d[1], d[2], int((at - d[3]) * 1e6) + 1) for d in done if len(d) == 4]
-            others = [d for d in done if len(d) == 2] if len(rows) < len(done) else []
-            reports = [tuple(report._replace(ran=int((at - started) * 1e6) + 1)) for report, started in others]
+            plain = [d for d in done if len(d) == 4]
+            others = [d for d in done if len(d) == 2] if len(plain) < len(done) else []
+            reports = [tuple(report._replace(ran=_ran(started, at))) for report, started in others]
+            completed: list[Any] = list(zip(*plain, strict=True))
+            if plain:
+                completed[3] = list(map(_ran, completed[3], repeat(at)))
             took = at - min(d[-1] for d in done)
             try:
-                self.send("done", rows, reports, took)
+                self.send("done", completed, reports, took)
             except TypeError:  # one says what is no JSON: the others must not wait for it for ever
-                self.send("done", rows, [_sendable(report) for report in reports], took)
+                self.send("done", completed, [_sendable(report) for report in reports], took)
             del self.done[: len(done)]
 
     def tell_arrived(self, more: bool) -> None:
@@ -137,8 +141,8 @@ class Child:
         report, started = failed(ctx, error, self.home.captured)
         with contextlib.suppress(OSError):
             self.report()
-            seconds = monotonic() - started
-            self.send("done", [], [tuple(report._replace(ran=int(seconds * 1e6) + 1))], seconds)
+            at = monotonic()
+            self.send("done", [], [tuple(report._replace(ran=_ran(started, at)))], at - started)
         os._exit(LOCK_LOST)
 
     def context(self, given: Given, started: float) -> Context:
@@ -196,6 +200,11 @@ class Child:
             self.cancelled.discard((job, ctx.attempt))
 
 
+def _ran(started: float, ended: float) -> int:
+    """In microseconds; at least one, since 0 says that it never began."""
+    return int((ended - started) * 1e6) + 1
+
+
 def _sendable(report: tuple[Any, ...]) -> tuple[Any, ...]:
     try:
         pack([report])
@@ -241,14 +250,15 @@ def listen(child: Child, unpacker: Unpacker, early: list[list[Any]]) -> None:
 
 def _hear(child: Child, message: list[Any]) -> None:
     match message:
-        case ["jobs", runs, stages, kinds, rows]:
+        case ["jobs", runs, stages, kinds, (numbers, *columns)]:
             child.runs.update({number: info for number, *info in runs})
             child.stages.update({number: info for number, *info in stages})
             common = [
                 Common(task, timeout, memory, run, child.runs.get(run), child.stage_row(task, stage), part_of)
                 for task, timeout, memory, run, stage, part_of in kinds
             ]
-            child.inbox.extend([(common[row[0]], row) for row in rows])
+            rows = zip(numbers, *(column for column in columns if column), strict=True)
+            child.inbox.extend(zip(map(common.__getitem__, numbers), rows, strict=True))
             child.tell_arrived(True)
         case ["ack", job, refusal]:
             if emitter := child.emitters.get(job):

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
@@ -187,21 +188,23 @@ class Crew:
     def _hand(self, child: Child, jobs: Sequence[Claimed], claim: int, now: float) -> None:
         if not jobs:
             return
-        kinds = {kind: n for n, kind in enumerate({job.kind for job in jobs})}
-        rows = [(kinds[kind], id, attempt, key, args and Fragment(args)) for id, attempt, key, args, kind, _ in jobs]
-        self.room.weigh(jobs)
+        ids, attempts, keys, args, of, _ = zip(*jobs, strict=True)
+        alike = of.count(of[0]) == len(of)  # nearly always, and then they share one object
+        kinds = {kind: n for n, kind in enumerate(of[:1] if alike else set(of))}
+        self.room.weigh(of[0].queue_id, args)
         if child.is_async:
             child.line_up(jobs, self.settings.async_slots)
             child.late_at = min(child.late_at, now + min(map(self.known.time_limit, kinds)))
-        child.held.update({job.id: (job, claim, now) for job in jobs})
-        for job in jobs if child.lock_waits else ():
-            child.lock_waits.pop(job.id, None)  # of an earlier attempt
+        child.held.update(zip(ids, zip(jobs, repeat(claim), repeat(now)), strict=False))
+        for job in ids if child.lock_waits else ():
+            child.lock_waits.pop(job, None)  # of an earlier attempt
         child.queues.update(kind.queue_id for kind in kinds)
         child.unique = child.unique or any(kind.unique_scope is not None for kind in kinds)
         child.bounded = child.bounded or any(self.demand(kind.pool).memory for kind in kinds)
         child.keeps_limits = child.keeps_limits or any(kind.limited for kind in kinds)
-        rows = traced(rows)
-        child.send(["jobs", *self._new_origins(child, kinds), [self._told(kind) for kind in kinds], rows])
+        numbers = [0] * len(of) if alike else list(map(kinds.__getitem__, of))
+        columns = (numbers, ids, attempts, keys, _as_list(args), traced(ids, attempts))
+        child.send(["jobs", *self._new_origins(child, kinds), [self._told(kind) for kind in kinds], columns])
 
     def _told(self, kind: Kind) -> tuple[Any, ...]:
         """What a child must know about jobs of a kind."""
@@ -254,11 +257,11 @@ class Crew:
 
     def _understand(self, child: Child, message: list[Any]) -> None:
         match message:
-            case ["done", rows, others, seconds]:
-                if rows:
-                    self._hear_completed(child, rows)
+            case ["done", completed, others, seconds]:
+                if completed:
+                    self._hear_completed(child, *completed)
                 self._hear_others(child, others)
-                self._learn(child, len(rows) + len(others), seconds)
+                self._learn(child, len(completed and completed[0]) + len(others), seconds)
             case ["emit", job, attempt, number, items]:
                 self._hear_items(child, job, attempt, number, items)
             case ["progress", job, attempt, state]:
@@ -287,9 +290,11 @@ class Crew:
             log.warning("a job of %s changed its process (%s): it is replaced, after each that does so", task, what)
         child.retire()
 
-    def _hear_completed(self, child: Child, rows: list[list[Any]]) -> None:
+    def _hear_completed(
+        self, child: Child, jobs: list[int], attempts: list[int], results: list[str | None], ran: list[int]
+    ) -> None:
         """Plain completions go to the ledger as they came."""
-        jobs = list(map(itemgetter(0), rows))
+        rows = list(zip(jobs, attempts, results, ran, strict=True))
         ids = set(jobs)
         unusual = self._refused or self.timed_out or child.producers & ids or len(child.held.keys() & ids) < len(jobs)
         if unusual:  # each is looked at for itself
@@ -297,11 +302,11 @@ class Crew:
             return
         held = list(map(child.held.pop, jobs))
         if child.is_async:
-            child.went_on(len(jobs), sum(map(itemgetter(3), rows)), time.monotonic())
-        self.batch.completed.rows += map(tuple, rows)
+            child.went_on(len(jobs), sum(ran), time.monotonic())
+        self.batch.completed.rows += rows
         kinds = [job.kind for job, _, _ in held]
         self.batch.completed.origins += [kind.origin for kind in kinds]
-        self.batch.completed.time(kinds, list(map(itemgetter(3), rows)), [job.waited for job, _, _ in held])
+        self.batch.completed.time(kinds, ran, [job.waited for job, _, _ in held])
         if child.unique:
             self.batch.completed.unique += [job.id for job, _, _ in held if job.kind.unique_scope is not None]
         if child.keeps_limits:
@@ -494,3 +499,8 @@ class Crew:
         self.begun = set()
         for child in self.children:
             child.status.live_until(deadline)
+
+
+def _as_list(args: Sequence[str | None]) -> Fragment:
+    """Arguments as they are in the ledger, as one list: none is decoded here."""
+    return Fragment(f"[{','.join([each or 'null' for each in args])}]")

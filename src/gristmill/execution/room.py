@@ -249,10 +249,10 @@ class Room:
         if pace := self._paces.get(queue):
             pace.rate = min(pace.rate, 1 / seconds)
 
-    def weigh(self, jobs: Sequence[Claimed]) -> None:
-        """Jobs with much to carry are not taken by the thousand. As if all were of the first one's queue."""
-        if pace := self._paces.get(jobs[0].kind.queue_id):
-            size = sum(len(job.args) for job in jobs if job.args) / len(jobs)
+    def weigh(self, queue: int, args: Sequence[str | None]) -> None:
+        """Jobs with much to carry are not taken by the thousand."""
+        if pace := self._paces.get(queue):
+            size = sum(map(len, filter(None, args))) / len(args)
             pace.size += (0.8 if size > pace.size else 0.3) * (size - pace.size)
 
     def cost(self, queue: int) -> float:

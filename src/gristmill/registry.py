@@ -85,9 +85,10 @@ class Registry:
                 self.task(name).parameters.prepare()
 
     def task(self, name: str) -> Task[Any, Any]:
-        if name not in self.tasks:
+        found = self.tasks.get(name)
+        if found is None:
             raise Invalid(f"unknown task {name!r}{did_you_mean(name, self.tasks)}")
-        return self.tasks[name]
+        return found
 
     def task_alone(self, name: str) -> Task[Any, Any]:
         """One that can be enqueued."""

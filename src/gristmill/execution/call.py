@@ -29,7 +29,7 @@ def call(task: Task[Any, Any], ctx: Context, arguments: Mapping[str, Any], emitt
     value = task.fn(ctx, **arguments)
     if task.streams:
         value = _drain_generator(value, emitter)
-    return value, _last_items(emitter, task, value)
+    return value, None if emitter is None else _last_items(emitter, task, value)
 
 
 async def call_async(task: Task[Any, Any], ctx: Context, arguments: Mapping[str, Any], emitter: Emitter | None) -> Called:
@@ -37,12 +37,10 @@ async def call_async(task: Task[Any, Any], ctx: Context, arguments: Mapping[str,
         _skip_unless(task, ctx)
     called = task.fn(ctx, **arguments)
     value = await (_drain_async(called, emitter) if task.streams else called)
-    return value, _last_items(emitter, task, value)
+    return value, None if emitter is None else _last_items(emitter, task, value)
 
 
-def _last_items(emitter: Emitter | None, task: Task[Any, Any], value: Any) -> Any:
-    if emitter is None:
-        return None
+def _last_items(emitter: Emitter, task: Task[Any, Any], value: Any) -> Any:
     if not task.streams:
         emitter.pass_on(value)
     return emitter.rest()

@@ -317,6 +317,7 @@ def work(child: Child) -> None:
                 _leave(child, task, what)
                 return
             task = given[0].task
+            child.registry.prepare(task)
         child.done.append(_run(child, given))
         if len(child.done) >= FLUSH_AT or monotonic() - since > FLUSH_EVERY:
             _tell(child)
@@ -344,7 +345,6 @@ def _leave(child: Child, task: str, what: str) -> None:
 
 def _run(child: Child, given: Given) -> Plain | Ended:
     common, row = given
-    child.registry.prepare(common.task)
     ctx = child.context(given, child.status.begin(row[1]))
     try:
         if ctx._asked:
@@ -353,7 +353,8 @@ def _run(child: Child, given: Given) -> Plain | Ended:
             _limit_memory(common.memory_mib)
         task, arguments = child.call(given)
         emitter = child.emitter(ctx)
-        return succeeded(ctx, *call(task, ctx, arguments, emitter))
+        value, items = call(task, ctx, arguments, emitter)
+        return succeeded(ctx, value, items)
     except BaseException as error:
         return failed(ctx, error, child.home.captured, child.rest(ctx))
     finally:

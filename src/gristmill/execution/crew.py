@@ -300,21 +300,21 @@ class Crew:
         if unusual:  # each is looked at for itself
             self._hear_others(child, [(job, attempt, "completed", result, ran) for job, attempt, result, ran in rows])
             return
-        held = list(map(child.held.pop, jobs))
+        held, claims, _ = zip(*map(child.held.pop, jobs), strict=True)
         if child.is_async:
             child.went_on(len(jobs), sum(ran), time.monotonic())
-        self.batch.completed.rows += rows
-        kinds = [job.kind for job, _, _ in held]
-        self.batch.completed.origins += [kind.origin for kind in kinds]
-        self.batch.completed.time(kinds, ran, [job.waited for job, _, _ in held])
+        completed = self.batch.completed
+        completed.rows += rows
+        kinds = list(map(itemgetter(4), held))  # by number, here and below: by name it takes three times as long
+        completed.origins += map(itemgetter(0), kinds)
+        completed.time(kinds, ran, list(map(itemgetter(5), held)))
         if child.unique:
-            self.batch.completed.unique += [job.id for job, _, _ in held if job.kind.unique_scope is not None]
+            completed.unique += [job.id for job in held if job.kind.unique_scope is not None]
         if child.keeps_limits:
-            self.batch.completed.limited += [job.id for job, _, _ in held if job.kind.limited]
+            completed.limited += [job.id for job in held if job.kind.limited]
         if watched := self.known.watched:
-            ends = [Ended(job.id, job.kind.task_id) for job, _, _ in held if job.kind.task_id in watched]
-            self.batch.completed.watched += ends
-        for claim, number in Counter(map(itemgetter(1), held)).items():
+            completed.watched += [Ended(job.id, job.kind.task_id) for job in held if job.kind.task_id in watched]
+        for claim, number in Counter(claims).items():
             self._ended(claim, number)
 
     def _hear_others(self, child: Child, reports: Sequence[Sequence[Any]]) -> None:

@@ -227,7 +227,7 @@ def take(tx: Tx, worker: int, wants: Sequence[Want], room: Mapping[int, int], st
         return Taken(None, jobs, kinds, empty)
     if any(kind.unique_scope == UniqueScope.QUEUED for kind in kinds):
         tx.run(FREE_KEYS, ids=[job.id for job in jobs if job.kind.unique_scope == UniqueScope.QUEUED])
-    number: int = tx.value(_REMEMBER, worker=worker, jobs=orjson.dumps([job.id for job in jobs]).decode())
+    number: int = tx.value(_REMEMBER, worker=worker, jobs=orjson.dumps(list(map(itemgetter(0), jobs))).decode())
     return Taken(number, jobs, kinds, empty)
 
 
@@ -290,15 +290,17 @@ def sorted_out(rows: Sequence[tuple[Any, ...]], lane: Lane, kinds: set[Kind]) ->
         return []
     columns = list(zip(*rows, strict=True))
     shared = list(zip(*columns[4:11], strict=True))
+    alike = shared.count(shared[0]) == len(shared)  # as nearly always
     of_queue = lane.limit_id is not None
     known = {
         (run, stage, parent, task, alone, unique, limited): Kind(
             Origin(run, stage, parent), task, alone, unique, bool(limited) or of_queue, lane.queue_id, lane.pool
         )
-        for run, stage, parent, task, alone, unique, limited in set(shared)
+        for run, stage, parent, task, alone, unique, limited in (shared[:1] if alike else set(shared))
     }
     kinds.update(known.values())
-    return claimed(zip(*columns[:4], map(known.__getitem__, shared), columns[11], strict=True))
+    of = repeat(known[shared[0]], len(rows)) if alike else map(known.__getitem__, shared)
+    return claimed(zip(*columns[:4], of, columns[11], strict=True))
 
 
 def lanes_of(tx: Tx, jobs: Sequence[int]) -> list[Lane]:

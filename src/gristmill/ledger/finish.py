@@ -98,7 +98,8 @@ _COMPLETE_EACH = (  # on SQLite row by row, in the driver's loop: 3 µs a row le
     " error = NULL, error_class = NULL, started_at = {now:d} - %s, finished_at = {now:d} WHERE id %s AND attempt = ?3"
     f" AND state = {State.IN_PROGRESS:d} AND worker_id = {{worker:d}} AND {_ALL_ENDED}"
 )
-_COMPLETE_ONE = _COMPLETE_EACH % ("nullif(?4, '')", "?2", "= ?1")
+_COMPLETE_WITH_RESULT = _COMPLETE_EACH % ("?4", "?2", "= ?1")
+_COMPLETE_WITHOUT = _COMPLETE_EACH % ("NULL", "?2", "= ?1")
 _DIGITS = 16
 _RAN = b"%%%dd" % _DIGITS  # how long a job ran, as one of many
 _COMPLETE_FROM_TO = _COMPLETE_EACH % (
@@ -234,16 +235,17 @@ def _complete(tx: Tx, worker: int, completed: Completed) -> Counter[flow.Change]
 
 def _complete_each(tx: Tx, worker: int, rows: Sequence[CompletedRow]) -> int:
     """SQLite. Without a result only how long it ran differs from one job to the next: those that stand side by side are
-    written together. (No None for the others: the driver takes longer for it than for the rest of a row.)"""
-    ones = [(job, ran, attempt, result) for job, attempt, result, ran in rows if result is not None]
-    many: list[tuple[int, bytearray, int, int]] = []
+    written together. (And no None is given: the driver takes longer for it than for the rest of a row.)"""
+    with_result = [(job, ran, attempt, result) for job, attempt, result, ran in rows if result is not None]
+    without: list[tuple[int, int, int]] = []
+    together: list[tuple[int, bytearray, int, int]] = []
     for part in _side_by_side(sorted(row for row in rows if row[2] is None)):
         if len(part) > _A_FEW:
             ran = bytearray(_RAN * len(part) % tuple(map(itemgetter(3), part)))
-            many.append((part[0][0], ran, part[0][1], part[-1][0]))
+            together.append((part[0][0], ran, part[0][1], part[-1][0]))
         else:
-            ones += [(job, ran, attempt, "") for job, attempt, _, ran in part]
-    written = ((_COMPLETE_ONE, ones), (_COMPLETE_FROM_TO, many))
+            without += [(job, ran, attempt) for job, attempt, _, ran in part]
+    written = ((_COMPLETE_WITH_RESULT, with_result), (_COMPLETE_WITHOUT, without), (_COMPLETE_FROM_TO, together))
     return sum(tx.run_many(sql.format(now=tx.now, worker=worker), some) for sql, some in written if some)
 
 

@@ -40,7 +40,8 @@ def test_what_failed_of_all_runs_that_match_runs_again(failed: Cli) -> None:
     assert failed.call(*words, "--dry-run").out == "1 run would be retried\n"
     asked = failed.run(*words)  # nobody is there to answer
     assert (asked.code, asked.err[:52]) == (64, "Error: 1 run would be retried; nobody is there to be")
-    assert failed.run(*words, "--yes").out == "1 run is retried\n"
+    done = failed.run(*words, "--yes")
+    assert (done.out, done.err) == ("1 run is retried\n", "note: no worker is running; start one with: gristmill up\n")
     assert failed.call("run", "show", 1, "--json").json["epoch"] == 2
     assert failed.call(*words, "--yes").err == "note: nothing matches; nothing was done\n"
     for unclear, said in (

@@ -46,6 +46,7 @@ def test_a_life(made: Cli) -> None:
     assert made.call("schedule", "history").err == "note: nothing was due yet\n"
     ran = made.call("-A", APP, "schedule", "run-now", "hello")
     assert (ran.code, ran.out) == (0, "1\n")
+    assert ran.err.startswith("note: no worker is running; start one with: gristmill ")
     again = made.call("-A", APP, "schedule", "run-now", "hello")
     assert (again.code, again.err) == (1, "Error: schedule 'hello': job 1 of the last time is queued\n")
     [_, row] = made.call("schedule", "history", "hello").out.splitlines()

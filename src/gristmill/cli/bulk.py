@@ -77,8 +77,11 @@ def which(what: str, ids: Sequence[int], filters: Mapping[str, Any]) -> dict[str
 
 def perform(
     act: Callable[..., Bulk], chosen: Mapping[str, Any], *, dry_run: bool, yes: bool, json_wanted: bool, ask: bool = False
-) -> None:
-    """Says how many it is about; does it if that is wanted. `ask`: also when they were named one by one."""
+) -> bool:
+    """Says how many it is about; does it if that is wanted. `ask`: also when they were named one by one.
+
+    Says whether something was done.
+    """
     from gristmill.errors import Refused
 
     would = act(**chosen, dry_run=True)
@@ -88,15 +91,20 @@ def perform(
         confirm(in_words(would, " would be"), yes)
     done = would if dry_run or not would.total else act(**chosen)
     if json_wanted:
-        return show.document(done)
-    if not done.total:
-        return show.note("nothing matches; nothing was done")
+        show.document(done)
+    elif not done.total:
+        show.note("nothing matches; nothing was done")
+    else:
+        _say(done, dry_run)
+    return bool(done.total) and not dry_run
+
+
+def _say(done: Bulk, dry_run: bool) -> None:
     show.line(in_words(done, " would be" if dry_run else ""))
     if done.left:
         show.note(f"{done.left:,} of those given stay as they are: {done.refusal}")
     if done.open:
         show.note("its active run is still stopping; a worker deletes it once it has ended")
-    return None
 
 
 _PHRASES = {  # what a count is about, and what became of it

@@ -98,7 +98,8 @@ def cancel(
         if len(jobs) == 1 and list(chosen) == ["ids"] and not json_wanted:
             return _cancel_one(mill, jobs[0], reason, dry_run)
         act = partial(mill.cancel_jobs, reason=reason)
-        return bulk.perform(act, chosen, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
+        bulk.perform(act, chosen, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
+        return None
 
 
 def _cancel_one(mill: Mill, job: int, reason: str | None, dry_run: bool) -> None:
@@ -116,7 +117,8 @@ def run_now(place: Place, /, jobs: tuple[int, ...], dry_run: bool, yes: bool, js
     """Make delayed and retrying JOBs ready now."""
     chosen = bulk.which("job", jobs, filters)
     with place.open() as mill:
-        bulk.perform(mill.run_jobs_now, chosen, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
+        if bulk.perform(mill.run_jobs_now, chosen, dry_run=dry_run, yes=yes, json_wanted=json_wanted):
+            say_if_nobody_works(mill, place)
 
 
 @job.command(short_help="Leave ended jobs out of lists.")

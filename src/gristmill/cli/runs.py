@@ -103,7 +103,8 @@ def cancel(
         if len(runs) == 1 and list(chosen) == ["ids"] and not json_wanted:
             return _cancel_one(mill, runs[0], reason, dry_run)
         act = partial(mill.cancel_runs, reason=reason)
-        return bulk.perform(act, chosen, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
+        bulk.perform(act, chosen, dry_run=dry_run, yes=yes, json_wanted=json_wanted)
+        return None
 
 
 def _cancel_one(mill: Mill, run: int, reason: str | None, dry_run: bool) -> None:
@@ -171,7 +172,8 @@ def _retry_many(place: Place, chosen: Mapping[str, Any], items: Mapping[str, Any
         if value and name != "failed":
             raise click.UsageError(f"--{name} is about the items of one RUN; of many, what failed is run again")
     with place.open() as mill:
-        bulk.perform(mill.retry_runs, chosen, **how)
+        if bulk.perform(mill.retry_runs, chosen, **how):
+            say_if_nobody_works(mill, place)
 
 
 def _say_retried(run: int, done: RetriedRun, dry_run: bool, json_wanted: bool) -> None:

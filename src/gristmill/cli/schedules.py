@@ -157,10 +157,11 @@ def run_now(place: Place, name: str, json_wanted: bool) -> None:
     with place.open(place.registry()) as mill:
         fired = mill.run_schedule(name)
         if json_wanted:
-            return show.document(fired)
-        for started in [fired.job] if fired.job is not None else fired.runs:
-            show.line(str(started))
-        return say_if_nobody_works(mill, place)
+            show.document(fired)
+        else:
+            for started in [fired.job] if fired.job is not None else fired.runs:
+                show.line(str(started))
+        say_if_nobody_works(mill, place)
 
 
 @schedule.command(short_help="Show what became of past times.")

@@ -91,7 +91,7 @@ def retry(place: Place, fingerprint: str, dry_run: bool) -> None:
         show.line(f"{show.plural(done.queued, 'job')} {verb}")
         if done.refused:
             show.note(f"{show.plural(done.refused, 'job')} cannot be: {done.refusal}")
-        if not dry_run:
+        if done.queued and not dry_run:
             say_if_nobody_works(mill, place)
 
 

@@ -183,7 +183,7 @@ class SimProcess:
         match message:
             case ["setup", setup]:
                 self.setup = setup
-            case ["jobs", _, stages, kinds, (numbers, *columns)]:
+            case ["jobs", _, stages, kinds, [numbers, *columns]]:
                 self.stages.update({number: info for number, *info in stages})
                 self.inbox.extend(
                     self._given(kinds[number], *row) for number, *row in zip(numbers, *columns[:3], strict=True)

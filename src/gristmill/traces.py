@@ -125,10 +125,10 @@ def _sending() -> Any:
     return BatchSpanProcessor(OTLPSpanExporter(), schedule_delay_millis=_DELAY_MS)
 
 
-def traced(jobs: Iterable[int], attempts: Iterable[int]) -> list[str | None]:
-    """The traceparents of these attempts; none if traces are off."""
+def traced(jobs: Iterable[int], attempts: Iterable[int]) -> list[list[str | None]]:
+    """One more column, the traceparents of these attempts; no column if traces are off."""
     telling = tracer()
-    return [] if telling is None else list(map(telling.told, jobs, attempts))
+    return [] if telling is None else [list(map(telling.told, jobs, attempts))]
 
 
 # ---- in a child

@@ -620,8 +620,8 @@ def cut_every_file(ctx: Context) -> None:
 
 @task(retries=QUICK)
 def send_to_the_supervisor(ctx: Context, message: list[Any]) -> None:
-    """A message that is one, but says nonsense."""
-    body = json.dumps(message).encode()
+    """A message that is one, but says nonsense, perhaps of this job."""
+    body = json.dumps(message).replace('"THIS"', str(ctx.job)).encode()
     for descriptor in range(3, 100):
         with contextlib.suppress(OSError):
             os.write(descriptor, len(body).to_bytes(4, "big") + body)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
+import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from threading import Barrier, Event, Thread
 from typing import Any
 
@@ -12,8 +15,8 @@ import pytest
 
 from gristmill import Mill
 from gristmill.clock import FrozenClock
-from gristmill.errors import GristmillError, Unavailable
-from gristmill.ledger import commits, names, posting, start, workers
+from gristmill.errors import GristmillError, Invalid, Unavailable
+from gristmill.ledger import commits, migrate, names, posting, start, workers
 from gristmill.ledger.exchange import Batch, exchange
 from gristmill.ledger.sql import Sql
 from gristmill.ledger.start import IfActive, NewJob
@@ -274,3 +277,12 @@ def test_a_look_never_waits_for_a_writer(play: Play) -> None:
     seen.set()
     thread.join()
     assert len(player.take()) == 2
+
+
+def test_a_file_that_keeps_its_text_otherwise_is_refused(tmp_path: Path) -> None:
+    """SQLite would read bytes of ours as text of that kind."""
+    with contextlib.closing(sqlite3.connect(tmp_path / "wide.db")) as made:
+        made.execute("PRAGMA encoding = 'UTF-16'")
+        made.execute("CREATE TABLE other (n)")
+    with pytest.raises(Invalid, match="keeps its text as UTF-16le, and Gristmill needs UTF-8: let it make a new file"):
+        migrate.upgrade(f"sqlite:///{tmp_path / 'wide.db'}")

@@ -425,6 +425,13 @@ def test_a_process_that_cannot_report_any_more_is_a_crash_of_the_job_that_broke_
     [
         ["done", 5, [], 0.1],
         ["done", [[1]], [], 0.1],
+        ["done", [[], [], [], []], [], 0.1],
+        ["done", [["THIS"], [1], [None]], [], 0.1],
+        ["done", [["THIS"], [1, 2], [None], [5]], [], 0.1],
+        ["done", [["THIS"], [1], [None], ["x"]], [], 0.1],
+        ["done", [["THIS"], [1], [None], [10**17]], [], 0.1],
+        ["done", [["THIS"], [1], [None], [-5]], [], 0.1],
+        ["done", [], [["THIS", 1, "nonsense"]], 0.1],
         ["hello", 1, 1],
         ["returned", 5],
         ["x"],

@@ -78,10 +78,8 @@ def which(what: str, ids: Sequence[int], filters: Mapping[str, Any]) -> dict[str
 def perform(
     act: Callable[..., Bulk], chosen: Mapping[str, Any], *, dry_run: bool, yes: bool, json_wanted: bool, ask: bool = False
 ) -> bool:
-    """Says how many it is about; does it if that is wanted. `ask`: also when they were named one by one.
-
-    Says whether something was done.
-    """
+    """Says how many it is about, and does it if that is wanted. True: something was done. `ask`: also when they were named
+    one by one."""
     from gristmill.errors import Refused
 
     would = act(**chosen, dry_run=True)

@@ -20,7 +20,6 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import repeat
 from time import monotonic, sleep  # by name: a job that puts others in their place does not keep its process alive
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +87,7 @@ class Child:
             self.link.sendall(data)
 
     def report(self) -> None:
-        """Sends what is finished: plain completions as the rows that the ledger wants, of others all there is to say."""
+        """Sends what is finished: of plain completions the columns of the ledger's rows, of others all there is to say."""
         with self._reporting:
             done = self.done[:]  # the other thread may append meanwhile
             if not done:
@@ -97,9 +96,10 @@ class Child:
             plain = [d for d in done if len(d) == 4]
             others = [d for d in done if len(d) == 2] if len(plain) < len(done) else []
             reports = [tuple(report._replace(ran=_ran(started, at))) for report, started in others]
-            completed: list[Any] = list(zip(*plain, strict=True))
+            completed: list[Any] = []
             if plain:
-                completed[3] = list(map(_ran, completed[3], repeat(at)))
+                jobs, attempts, results, begun = zip(*plain, strict=True)
+                completed = [jobs, attempts, results, [_ran(started, at) for started in begun]]
             took = at - min(d[-1] for d in done)
             try:
                 self.send("done", completed, reports, took)
@@ -250,15 +250,14 @@ def listen(child: Child, unpacker: Unpacker, early: list[list[Any]]) -> None:
 
 def _hear(child: Child, message: list[Any]) -> None:
     match message:
-        case ["jobs", runs, stages, kinds, (numbers, *columns)]:
+        case ["jobs", runs, stages, kinds, columns]:
             child.runs.update({number: info for number, *info in runs})
             child.stages.update({number: info for number, *info in stages})
             common = [
                 Common(task, timeout, memory, run, child.runs.get(run), child.stage_row(task, stage), part_of)
                 for task, timeout, memory, run, stage, part_of in kinds
             ]
-            rows = zip(numbers, *(column for column in columns if column), strict=True)
-            child.inbox.extend(zip(map(common.__getitem__, numbers), rows, strict=True))
+            child.inbox.extend(zip(map(common.__getitem__, columns[0]), zip(*columns, strict=True), strict=True))
             child.tell_arrived(True)
         case ["ack", job, refusal]:
             if emitter := child.emitters.get(job):

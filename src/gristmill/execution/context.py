@@ -77,7 +77,7 @@ class Unsupervised:
         return True
 
 
-@dataclass(slots=True)  # no named tuple: its attributes take twice as long, and each job looks at eight
+@dataclass(slots=True)  # no named tuple: its attributes take twice as long, and each job looks at several
 class Common:
     """What the jobs of one kind have in common, as the supervisor told it."""
 
@@ -134,7 +134,7 @@ class Context:
         started: float = 0.0,
         host: Host | None = None,
     ) -> None:
-        self._row = row  # kind, id, attempt, key, arguments
+        self._row = row  # number of its kind, id, attempt, key, arguments; with traces its traceparent
         self._common = common
         self._started = started
         self._host = host

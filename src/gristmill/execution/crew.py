@@ -35,6 +35,7 @@ _KEPT_MIB = 256  # memory that a process may keep when the job is over that it w
 _SUSPECT_WAITS = 1.0  # seconds until a suspect of a crash is claimed again, when all processes for such are taken
 _SPAWN_AGAIN = 5.0  # seconds until it is tried again, where no process could be made
 _TO_START, _TO_BEGIN = 300.0, 15.0  # seconds that a process has to load the application; to begin a job that it was given
+_LONGEST = 10**15  # microseconds that a job can have run: 31 years
 _STILLBORN = 3  # processes in a row that end before they begin anything: then the job that they were given is to blame
 
 
@@ -189,13 +190,13 @@ class Crew:
         if not jobs:
             return
         ids, attempts, keys, args, of, _ = zip(*jobs, strict=True)
-        alike = of.count(of[0]) == len(of)  # nearly always, and then they share one object
+        alike = of.count(of[0]) == len(of)  # as nearly always
         kinds = {kind: n for n, kind in enumerate(of[:1] if alike else set(of))}
-        self.room.weigh(of[0].queue_id, args)
+        self.room.weigh(of[0].queue_id, args)  # as if all were of the first one's queue
         if child.is_async:
             child.line_up(jobs, self.settings.async_slots)
             child.late_at = min(child.late_at, now + min(map(self.known.time_limit, kinds)))
-        child.held.update(zip(ids, zip(jobs, repeat(claim), repeat(now)), strict=False))
+        child.held.update(zip(ids, zip(jobs, repeat(claim), repeat(now)), strict=True))
         for job in ids if child.lock_waits else ():
             child.lock_waits.pop(job, None)  # of an earlier attempt
         child.queues.update(kind.queue_id for kind in kinds)
@@ -203,7 +204,7 @@ class Crew:
         child.bounded = child.bounded or any(self.demand(kind.pool).memory for kind in kinds)
         child.keeps_limits = child.keeps_limits or any(kind.limited for kind in kinds)
         numbers = [0] * len(of) if alike else list(map(kinds.__getitem__, of))
-        columns = (numbers, ids, attempts, keys, _as_list(args), traced(ids, attempts))
+        columns = (numbers, ids, attempts, keys, _as_list(args), *traced(ids, attempts))
         child.send(["jobs", *self._new_origins(child, kinds), [self._told(kind) for kind in kinds], columns])
 
     def _told(self, kind: Kind) -> tuple[Any, ...]:
@@ -261,7 +262,7 @@ class Crew:
                 if completed:
                     self._hear_completed(child, *completed)
                 self._hear_others(child, others)
-                self._learn(child, len(completed and completed[0]) + len(others), seconds)
+                self._learn(child, (len(completed[0]) if completed else 0) + len(others), seconds)
             case ["emit", job, attempt, number, items]:
                 self._hear_items(child, job, attempt, number, items)
             case ["progress", job, attempt, state]:
@@ -295,6 +296,8 @@ class Crew:
     ) -> None:
         """Plain completions go to the ledger as they came."""
         rows = list(zip(jobs, attempts, results, ran, strict=True))
+        if min(ran) < 0 or max(ran) > _LONGEST:
+            raise ValueError("nothing runs for so long")
         ids = set(jobs)
         unusual = self._refused or self.timed_out or child.producers & ids or len(child.held.keys() & ids) < len(jobs)
         if unusual:  # each is looked at for itself
@@ -305,7 +308,7 @@ class Crew:
             child.went_on(len(jobs), sum(ran), time.monotonic())
         completed = self.batch.completed
         completed.rows += rows
-        kinds = list(map(itemgetter(4), held))  # by number, here and below: by name it takes three times as long
+        kinds = list(map(itemgetter(4), held))  # by number: by name it takes three times as long
         completed.origins += map(itemgetter(0), kinds)
         completed.time(kinds, ran, list(map(itemgetter(5), held)))
         if child.unique:
@@ -319,17 +322,19 @@ class Crew:
 
     def _hear_others(self, child: Child, reports: Sequence[Sequence[Any]]) -> None:
         for report in reports:
-            held = child.held.pop(report[0], None)
+            held = child.held.get(report[0])
             if held is None:
                 continue
+            outcome = None if report[2] == WRITTEN else self._outcome(held, Report(*report))
+            del child.held[report[0]]  # not before: what makes no sense ends nothing
             if child.is_async:
                 child.went_on(1, report[4], time.monotonic())
-            if report[2] == WRITTEN:
+            if outcome is not None:
+                self._end(held[1], outcome)
+            else:
                 self.timed_out.discard(report[0])
                 self.batch.written.append(report[0])
                 self._ended(held[1], 1)
-            else:
-                self._end(held[1], self._outcome(held, Report(*report)))
 
     def _learn(self, child: Child, jobs: int, seconds: float) -> None:
         child.finished += jobs

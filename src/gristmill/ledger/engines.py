@@ -134,6 +134,9 @@ def sqlite_engine(url: URL) -> Engine:
         made = True
         dbapi.isolation_level = None  # transactions begin where _turn says
         _use_wal(dbapi, module.OperationalError)
+        encoding = dbapi.execute("PRAGMA encoding").fetchone()[0]
+        if encoding != "UTF-8":  # statements read bytes as text (see finish.py)
+            raise Invalid(f"{shown(url)} keeps its text as {encoding}, and Gristmill needs UTF-8: let it make a new file")
         record.info.update(paths=files, files=_identities(files))
         for pragma in ("synchronous = FULL", "foreign_keys = ON", f"busy_timeout = {_BUSY_MS}"):
             dbapi.execute(f"PRAGMA {pragma}")

@@ -55,7 +55,10 @@ _LOOKED_AFTER_BY = 2  # workers on the same host that see at once when one is go
 _AT_MOST = 0.5  # seconds of a worker's turn for the work of others
 _SOON = 0.05  # seconds between two looks, however often the bell rings: every retry rings it
 _LOOK_AT_KEYS = 0.1  # seconds for the keys of limits, which may be many; the next look goes on where this one ended
-_READY = Sql("SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND pool {in pools} LIMIT 1")
+_READY = Sql(
+    "SELECT count(*) FROM (SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id {in ids} AND pool {in pools}"
+    " LIMIT :most) AS line"
+)
 _LEFT = Sql(
     "SELECT 1 FROM gm_job WHERE ready IS NOT NULL AND queue_id = :queue AND pool {in pools}"
     " AND NOT task_id {in strange} LIMIT 1"
@@ -252,10 +255,10 @@ class Housekeeping:
         self.strays_possible = False
         self._strays_at = now + _STRAYS_EVERY
 
-    def work_waits(self, queues: Sequence[int], pools: Sequence[int]) -> bool:
-        """Is there a ready job of these pools?"""
+    def waiting(self, queues: Sequence[int], pools: Sequence[int], most: int = 1) -> int:
+        """How many ready jobs of these pools there are, up to `most`."""
         with self.ledger.reading_in_turn() as tx:
-            return tx.one(_READY, ids=list(queues), pools=list(pools)) is not None
+            return int(tx.value(_READY, ids=list(queues), pools=list(pools), most=most))
 
     def nothing_left(self, tx: Tx, served: Served, drained: bool, strange: Collection[int]) -> bool:
         """Nothing is ready in these pools of queues, and, if asked, nothing is delayed and no run or job is being stopped.

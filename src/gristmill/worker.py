@@ -403,14 +403,18 @@ class Worker:
         self.crew.give(taken.claim, self.appetite.in_turn(jobs, taken.kinds), taken.kinds)
 
     def _grow(self) -> None:
-        """All children of a place are busy: one more, if there may be and if there is work for it."""
+        """All children of a place are busy: one more, if there may be and if there is work for it. Before the first one has
+        started, as many as there is work for: nobody knows yet how long it takes."""
         if self.crew.tasks is None and not self.crew.children:
             self.crew.grow()  # only a child that has loaded the application says which kinds there can be
         for place in self.appetite.look - {ASYNC}:
-            if not self.crew.room.idle(place) and self.crew.may_grow(place) and not self.crew.starting:
-                if self.house.work_waits(self.appetite.open_at(place), self.appetite.admission.light(place)):
+            first, room = self.crew.tasks is None, self.crew.room
+            if not room.idle(place) and self.crew.may_grow(place) and (first or not self.crew.starting):
+                most, there = (room.slots(place), len(room.of(place))) if first else (1, 0)
+                waiting = self.house.waiting(self.appetite.open_at(place), self.appetite.admission.light(place), most)
+                for _ in range(waiting - there):
                     self.crew.grow(place)
-                else:
+                if not waiting:
                     self.appetite.look.discard(place)
 
     def _meet(self, tx: Tx, kinds: Collection[Kind]) -> None:

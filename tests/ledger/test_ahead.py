@@ -75,7 +75,7 @@ def test_a_claim_takes_what_was_being_written(worker: Play, during: Writing) -> 
 
 def test_a_look_for_whether_a_child_is_worth_while_sees_it(worker: Play, during: Writing) -> None:
     house = Housekeeping(worker.ledger)
-    assert during(lambda: house.work_waits([new_job(worker).queue_id], [0])) is True
+    assert during(lambda: house.waiting([new_job(worker).queue_id], [0])) == 1
 
 
 def test_a_look_at_who_is_first_sees_it(worker: Play, during: Writing) -> None:

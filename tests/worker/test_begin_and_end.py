@@ -42,6 +42,21 @@ def test_nothing_to_do_is_done_at_once(mill: Mill) -> None:
     assert [worker.state for worker in mill.workers(every=True)] == ["stopped", "stopped"]
 
 
+@pytest.mark.parametrize(("jobs", "processes"), [(0, 1), (2, 2), (10, 3)])
+def test_who_finds_work_starts_all_processes_that_it_has_use_for_at_once(mill: Mill, jobs: int, processes: int) -> None:
+    mill.enqueue_many(everyday.add, [{"a": n} for n in range(jobs)])
+    started: list[int] = []
+
+    def count(now: float) -> float:
+        started.append(len(worker.crew.children))
+        return 1.0
+
+    worker = mill.worker(slots=3, tickers=[count])
+    worker.run("drained")
+    assert started[0] == processes
+    assert [job.state for job in mill.jobs()] == ["completed"] * jobs
+
+
 def test_other_queues_are_nobodys_business(mill: Mill) -> None:
     elsewhere = mill.enqueue(everyday.unspent_once, args={"pause": 0})
     drain(mill, queues=["default"], slots=1)

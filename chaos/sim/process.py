@@ -16,7 +16,7 @@ from chaos.sim import functions
 from chaos.sim.world import Killed
 from gristmill.execution.child import LEASE_OVER
 from gristmill.execution.children import Child
-from gristmill.execution.frames import Unpacker, pack
+from gristmill.execution.frames import SPOKEN, Unpacker, pack
 from gristmill.execution.run import Report
 from gristmill.execution.status import Status
 
@@ -119,7 +119,7 @@ class SimProcess:
             if self.world.now >= self.starts_at:
                 self.ready = True
                 tasks = self.cast.registry.tasks
-                self._say("hello", sorted(tasks), any(task.is_async for task in tasks.values()))
+                self._say("hello", sorted(tasks), any(task.is_async for task in tasks.values()), SPOKEN)
         else:
             try:
                 self._work()

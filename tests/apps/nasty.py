@@ -621,11 +621,25 @@ def cut_every_file(ctx: Context) -> None:
 @task(retries=QUICK)
 def send_to_the_supervisor(ctx: Context, message: list[Any]) -> None:
     """A message that is one, but says nonsense, perhaps of this job."""
-    body = json.dumps(message).replace('"THIS"', str(ctx.job)).encode()
+    _send(message, ctx.job)
+    time.sleep(3600)
+
+
+def _send(message: list[Any], job: int) -> None:
+    body = json.dumps(message).replace('"THIS"', str(job)).encode()
     for descriptor in range(3, 100):
         with contextlib.suppress(OSError):
             os.write(descriptor, len(body).to_bytes(4, "big") + body)
-    time.sleep(3600)
+
+
+@task(retries=QUICK)
+async def async_send_to_the_supervisor(ctx: Context, folder: Path) -> None:
+    """Says nonsense once all the others run, so that they are in the same process."""
+    mark(folder / "culprit", f"{os.getpid()} {ctx.attempt}")
+    if ctx.attempt == 1:
+        await wait_for_async(folder / "crash")
+    _send(["x"], ctx.job)
+    await wait_for_async(folder / "never")
 
 
 @task

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from gristmill import Mill
 from tests.apps import everyday
 from tests.worker.helpers import all_end, eventually, is_running, lines, pids_of, working
@@ -11,10 +13,10 @@ from tests.worker.helpers import all_end, eventually, is_running, lines, pids_of
 BYSTANDERS = 5
 
 
-def crash_among(mill: Mill, folder: Path, bystanders: int) -> tuple[int, list[int]]:
+def crash_among(mill: Mill, folder: Path, bystanders: int, by: str = "async_crash") -> tuple[int, list[int]]:
     """A culprit and its bystanders in one process; returns once that has died."""
     others = [mill.enqueue(everyday.hold_async, args={"folder": folder, "name": str(n)}).id for n in range(bystanders)]
-    culprit = mill.enqueue("async_crash", args={"folder": folder}).id
+    culprit = mill.enqueue(by, args={"folder": folder}).id
     eventually(lambda: len(lines(folder / "started")) == bystanders and lines(folder / "culprit"), "all run")
     (folder / "crash").touch()
     (shared,) = set(pids_of(folder / "started"))
@@ -22,9 +24,10 @@ def crash_among(mill: Mill, folder: Path, bystanders: int) -> tuple[int, list[in
     return culprit, others
 
 
-def test_only_the_culprit_fails(mill_nasty: Mill, folder: Path) -> None:
+@pytest.mark.parametrize("by", ["async_crash", "async_send_to_the_supervisor"])
+def test_only_the_culprit_fails(mill_nasty: Mill, folder: Path, by: str) -> None:
     with working(mill_nasty, slots=2):
-        culprit, bystanders = crash_among(mill_nasty, folder, 3)
+        culprit, bystanders = crash_among(mill_nasty, folder, 3, by)
         (folder / "go").touch()
         guilty, *others = all_end(mill_nasty, culprit, *bystanders)
     assert (guilty.state, guilty.error_class, guilty.crashes) == ("failed", "crash", 3)

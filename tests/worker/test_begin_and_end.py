@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import Literal
 
 import pytest
 
 from gristmill import Invalid, Mill
 from gristmill.errors import AppError, SchemaMismatch
+from gristmill.execution import children, crew
 from tests.apps import everyday, strangers
 from tests.worker.helpers import all_end, drain, eventually, lines, working
 from tests.worker.program import open_mill
@@ -114,6 +116,39 @@ def test_an_application_that_children_cannot_load_is_said_so(sqlite_url: str, ap
         waiting = mill.job(job.id)
         assert (waiting.state, waiting.errors + waiting.crashes + waiting.losses) == ("queued", 0)
         assert [worker.state for worker in mill.workers(every=True)] == ["stopped"]
+
+
+@pytest.mark.parametrize("whose", [children, crew], ids=["a newer child", "an older child"])
+def test_a_worker_whose_package_was_updated_says_so_and_blames_no_job(
+    mill: Mill, monkeypatch: pytest.MonkeyPatch, whose: ModuleType
+) -> None:
+    job = mill.enqueue(everyday.add, args={"a": 1})
+    monkeypatch.setattr(whose, "SPOKEN", "0.0.9/1")
+    with pytest.raises(AppError, match=r"Gristmill was updated since this worker began .* start the worker again"):
+        drain(mill, slots=1)
+    left = mill.job(job.id)
+    assert (left.state, left.crashes, left.losses) == ("queued", 0, 0)
+
+
+def test_what_runs_may_end_when_the_package_was_updated(mill: Mill, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = mill.enqueue(everyday.hold, args={"folder": folder, "name": "long"})
+    others: list[int] = []
+
+    def update(now: float) -> float:
+        if not others and lines(folder / "started"):
+            monkeypatch.setattr(children, "SPOKEN", "0.0.9/1")
+            others.extend(mill.enqueue_many(everyday.add, [{"a": n} for n in range(5)]))
+        if worker.stopping_since is not None:
+            (folder / "go").touch()
+        return 0.05
+
+    worker = mill.worker(slots=2, recycle=1, tickers=[update])  # a process for each job: some are started after the update
+    with pytest.raises(AppError, match="Gristmill was updated since this worker began"):
+        worker.run("drained")
+    assert mill.job(long.id).state == "completed"
+    left = list(map(mill.job, others))
+    assert {job.crashes + job.losses for job in left} == {0}
+    assert {job.state for job in left} - {"completed"} == {"queued"}
 
 
 def test_a_mill_without_tasks_cannot_work(sqlite_url: str) -> None:

@@ -19,6 +19,7 @@ import pytest
 from gristmill import Mill
 from gristmill.execution import crew
 from gristmill.execution.children import Child
+from gristmill.execution.frames import SPOKEN
 from gristmill.model import Job
 from tests.apps import everyday
 from tests.servers import ROOT
@@ -432,7 +433,14 @@ def test_a_process_that_cannot_report_any_more_is_a_crash_of_the_job_that_broke_
         ["done", [["THIS"], [1], [None], [10**17]], [], 0.1],
         ["done", [["THIS"], [1], [None], [-5]], [], 0.1],
         ["done", [], [["THIS", 1, "nonsense"]], 0.1],
+        ["done", [["THIS"], [[1]], [None], [5]], [], 0.1],
+        ["done", [["THIS"], [2**64 - 1], [None], [5]], [], 0.1],
+        ["done", [["THIS"], [1], [{}], [5]], [], 0.1],
+        ["done", [], [["THIS", 1, "error", None, 5, None, {"no": "text"}]], 0.1],
+        ["done", [], [["THIS", 1, "completed", 5]], 0.1],
         ["hello", 1, 1],
+        ["hello", [], False, SPOKEN],
+        ["broken", "it is not"],
         ["returned", 5],
         ["x"],
     ],

@@ -27,7 +27,7 @@ from gristmill import traces
 from gristmill.execution.call import call
 from gristmill.execution.context import Common, Context
 from gristmill.execution.emitter import Emitter
-from gristmill.execution.frames import AT_ONCE, FLUSH_AT, FLUSH_EVERY, Unpacker, heard, pack
+from gristmill.execution.frames import AT_ONCE, FLUSH_AT, FLUSH_EVERY, SPOKEN, Unpacker, heard, pack, updated
 from gristmill.execution.home import Home
 from gristmill.execution.joblog import JobLog, log_as_json
 from gristmill.execution.load import load_for_child
@@ -418,6 +418,9 @@ def main() -> None:
             return
         messages += unpacker.feed(data)
     setup = messages[0][1]
+    if setup.get("spoken") != SPOKEN:
+        link.sendall(pack(["broken", updated(setup.get("spoken"), SPOKEN)]))
+        return
     sys.path[:] = setup["path"]
     if setup["memory_mib"]:
         _limit_memory(setup["memory_mib"])
@@ -431,7 +434,7 @@ def main() -> None:
         log_as_json(setup["log"], child.worker, child.contexts)
     gc.freeze()  # what is loaded by now stays: no need to look through it again and again
     tasks = child.registry.tasks
-    child.send("hello", sorted(tasks), any(task.is_async for task in tasks.values()))
+    child.send("hello", sorted(tasks), any(task.is_async for task in tasks.values()), SPOKEN)
     listener = threading.Thread(target=listen, args=(child, unpacker, messages[1:]), daemon=True, name="gristmill-listener")
     threading.Thread(target=watch_lease, args=(status,), daemon=True, name="gristmill-lease").start()
     if setup["async"]:

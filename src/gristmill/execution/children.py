@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from gristmill.execution.frames import AT_ONCE, Unpacker, pack
+from gristmill.execution.frames import AT_ONCE, SPOKEN, Unpacker, pack
 from gristmill.execution.home import LOG_LIMIT
 from gristmill.execution.known import end_of
 from gristmill.execution.run import clean
@@ -107,7 +107,7 @@ class Child:
             kept.pop_all()
         ours.setblocking(False)
         self._link = ours
-        self.send(["setup", {**setup, "log": log}])
+        self.send(["setup", {**setup, "log": log, "spoken": SPOKEN}])
 
     def fileno(self) -> int:
         return self._link.fileno()
@@ -333,7 +333,8 @@ def fate(
         culprit, verdict, reason = doomed
         if job.id == culprit:
             return blamed._replace(verdict=verdict, reason=reason)
-        return released._replace(alone=culprit is None and verdict is Verdict.MEMORY and job.id in suspects)
+        by_one = culprit is None and verdict in (Verdict.MEMORY, Verdict.CRASH)
+        return released._replace(alone=by_one and job.id in suspects)
     suspect = child.is_async and job.id in suspects
     if (current is not None and job.id == current[0]) or (suspect and len(suspects) == 1):
         return blamed._replace(verdict=Verdict.MEMORY if child.starved else Verdict.CRASH, reason=how)

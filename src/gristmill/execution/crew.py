@@ -16,6 +16,7 @@ from orjson import Fragment
 from gristmill.demand import NOTHING, Demand
 from gristmill.execution.child import LEASE_OVER, LOCK_LOST
 from gristmill.execution.children import Child, Held, fate, let_go
+from gristmill.execution.frames import SPOKEN, updated
 from gristmill.execution.known import Knowledge, end_of, outcome_of, runs_of, stages_of
 from gristmill.execution.room import ASYNC, SYNC, Room
 from gristmill.execution.run import WRITTEN, Report
@@ -35,7 +36,8 @@ _KEPT_MIB = 256  # memory that a process may keep when the job is over that it w
 _SUSPECT_WAITS = 1.0  # seconds until a suspect of a crash is claimed again, when all processes for such are taken
 _SPAWN_AGAIN = 5.0  # seconds until it is tried again, where no process could be made
 _TO_START, _TO_BEGIN = 300.0, 15.0  # seconds that a process has to load the application; to begin a job that it was given
-_LONGEST = 10**15  # microseconds that a job can have run: 31 years
+_LONGEST = 10**15  # microseconds that a job can have run: 31 years; more is a lie, or no number of ours
+_RESULTS = {str, type(None)}
 _STILLBORN = 3  # processes in a row that end before they begin anything: then the job that they were given is to blame
 
 
@@ -250,8 +252,10 @@ class Crew:
                 self._understand(child, message)
             except Exception as error:  # a job can write to its process's socket: whatever that says, this worker lives
                 current = child.current()
-                culprit = current[0] if current else None if child.is_async else next(iter(child.held), None)
+                one_of = child.is_async and len(child.held) > 1  # who knows which? Each has a process to itself next time
+                culprit = current[0] if current else None if one_of else next(iter(child.held), None)
                 what = f"what its process said made no sense ({type(error).__name__})"
+                log.warning("a process for jobs is replaced: %s", what)
                 child.doom(culprit, Verdict.CRASH, what)
                 self.bury(child)
                 return
@@ -272,12 +276,15 @@ class Crew:
                 child.late_at = 0.0
             case ["returned", jobs]:
                 self._hear_returned(child, jobs)
-            case ["hello", tasks, has_async]:
+            case ["hello", tasks, has_async, spoken] if spoken == SPOKEN and not child.ready:
                 child.ready = True
                 self.tasks, self.room.has_async = set(tasks), has_async
                 now = child.heard_at = time.monotonic()  # their time did not count while the process was starting
                 child.held = {job: (held[0], held[1], now) for job, held in child.held.items()}
-            case ["broken", text]:
+            case ["hello", _, _, *spoken] if not child.ready:
+                self.broken = updated(SPOKEN, next(iter(spoken), None))
+                child.doom(None, Verdict.RELEASED, "")
+            case ["broken", text] if not child.ready:
                 self.broken = text
             case ["changed", task, what]:
                 self._hear_changed(child, task, what)
@@ -296,8 +303,8 @@ class Crew:
     ) -> None:
         """Plain completions go to the ledger as they came."""
         rows = list(zip(jobs, attempts, results, ran, strict=True))
-        if min(ran) < 0 or max(ran) > _LONGEST:
-            raise ValueError("nothing runs for so long")
+        if min(ran) < 0 or max(ran) > _LONGEST or max(attempts) > _LONGEST or not set(map(type, results)) <= _RESULTS:
+            raise ValueError("these are no ends of jobs")
         ids = set(jobs)
         unusual = self._refused or self.timed_out or child.producers & ids or len(child.held.keys() & ids) < len(jobs)
         if unusual:  # each is looked at for itself

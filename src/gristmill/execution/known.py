@@ -16,6 +16,7 @@ from gristmill.ledger.finish import Outcome, Verdict
 from gristmill.ledger.infos import RunInfo, StageInfo, TaskInfo
 from gristmill.ledger.store import Tx
 
+_NUMBERS = 10**15  # that are smaller: attempts, and microseconds that a job ran (31 years)
 _MOST_RUNS, _MOST_BYTES = 10_000, 32 << 20  # that are remembered before those without a job in hand are forgotten
 
 
@@ -80,9 +81,16 @@ def end_of(job: Claimed, verdict: Verdict, **details: Any) -> Outcome:
     return Outcome(job.id, job.attempt, job.run_id, verdict, part_of=job.part_of, **details)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < _NUMBERS
+
+
 def outcome_of(report: Report, job: Claimed) -> Outcome:
     """What a report says, as the ledger wants it."""
     verdict = Verdict(report.verdict)
+    texts = (report.result, report.reason, report.error_class, report.traceback, report.log, report.digest)
+    if not (_is_number(report.attempt) and _is_number(report.ran) and all(t is None or isinstance(t, str) for t in texts)):
+        raise ValueError("this is no end of a job")
     return Outcome(
         report.job,
         report.attempt,

@@ -17,7 +17,7 @@ from gristmill.demand import NOTHING, Demand
 from gristmill.execution.child import LEASE_OVER, LOCK_LOST
 from gristmill.execution.children import Child, Held, fate, let_go
 from gristmill.execution.frames import SPOKEN, updated
-from gristmill.execution.known import Knowledge, end_of, outcome_of, runs_of, stages_of
+from gristmill.execution.known import Knowledge, check_completed, encoded, end_of, outcome_of, runs_of, stages_of
 from gristmill.execution.room import ASYNC, SYNC, Room
 from gristmill.execution.run import WRITTEN, Report
 from gristmill.execution.stopping import Stopping, timeout_words
@@ -36,8 +36,6 @@ _KEPT_MIB = 256  # memory that a process may keep when the job is over that it w
 _SUSPECT_WAITS = 1.0  # seconds until a suspect of a crash is claimed again, when all processes for such are taken
 _SPAWN_AGAIN = 5.0  # seconds until it is tried again, where no process could be made
 _TO_START, _TO_BEGIN = 300.0, 15.0  # seconds that a process has to load the application; to begin a job that it was given
-_LONGEST = 10**15  # microseconds that a job can have run: 31 years; more is a lie, or no number of ours
-_RESULTS = {str, type(None)}
 _STILLBORN = 3  # processes in a row that end before they begin anything: then the job that they were given is to blame
 
 
@@ -206,7 +204,7 @@ class Crew:
         child.bounded = child.bounded or any(self.demand(kind.pool).memory for kind in kinds)
         child.keeps_limits = child.keeps_limits or any(kind.limited for kind in kinds)
         numbers = [0] * len(of) if alike else list(map(kinds.__getitem__, of))
-        columns = (numbers, ids, attempts, keys, _as_list(args), *traced(ids, attempts))
+        columns = (numbers, ids, attempts, keys, encoded(args), *traced(ids, attempts))
         child.send(["jobs", *self._new_origins(child, kinds), [self._told(kind) for kind in kinds], columns])
 
     def _told(self, kind: Kind) -> tuple[Any, ...]:
@@ -303,8 +301,7 @@ class Crew:
     ) -> None:
         """Plain completions go to the ledger as they came."""
         rows = list(zip(jobs, attempts, results, ran, strict=True))
-        if min(ran) < 0 or max(ran) > _LONGEST or max(attempts) > _LONGEST or not set(map(type, results)) <= _RESULTS:
-            raise ValueError("these are no ends of jobs")
+        check_completed(attempts, results, ran)
         ids = set(jobs)
         unusual = self._refused or self.timed_out or child.producers & ids or len(child.held.keys() & ids) < len(jobs)
         if unusual:  # each is looked at for itself
@@ -511,8 +508,3 @@ class Crew:
         self.begun = set()
         for child in self.children:
             child.status.live_until(deadline)
-
-
-def _as_list(args: Sequence[str | None]) -> Fragment:
-    """Arguments as they are in the ledger, as one list: none is decoded here."""
-    return Fragment(f"[{','.join([each or 'null' for each in args])}]")

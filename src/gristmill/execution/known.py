@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from orjson import Fragment
 
 from gristmill.execution.run import Report
 from gristmill.ledger import infos
@@ -17,6 +18,7 @@ from gristmill.ledger.infos import RunInfo, StageInfo, TaskInfo
 from gristmill.ledger.store import Tx
 
 _NUMBERS = 10**15  # that are smaller: attempts, and microseconds that a job ran (31 years)
+_RESULTS = {str, type(None)}
 _MOST_RUNS, _MOST_BYTES = 10_000, 32 << 20  # that are remembered before those without a job in hand are forgotten
 
 
@@ -79,6 +81,17 @@ class Knowledge:
 def end_of(job: Claimed, verdict: Verdict, **details: Any) -> Outcome:
     """What becomes of a job that is in our hands, whatever its function says."""
     return Outcome(job.id, job.attempt, job.run_id, verdict, part_of=job.part_of, **details)
+
+
+def encoded(args: Sequence[str | None]) -> Fragment:
+    """Arguments as they are in the ledger, as one list: none is decoded here."""
+    return Fragment(f"[{','.join([each or 'null' for each in args])}]")
+
+
+def check_completed(attempts: Sequence[int], results: Sequence[str | None], ran: Sequence[int]) -> None:
+    """Refuses columns of plain completions that none of our children says."""
+    if min(ran) < 0 or max(ran) >= _NUMBERS or max(attempts) >= _NUMBERS or not set(map(type, results)) <= _RESULTS:
+        raise ValueError("these are no ends of jobs")
 
 
 def _is_number(value: Any) -> bool:

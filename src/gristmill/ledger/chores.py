@@ -124,7 +124,7 @@ _SAME = (  # what does not pass through here may be large
     "INSERT INTO gm_job (run_id, stage_id, task_id, queue_id, pool, priority, key, args, parent_id, parent_attempt,"
     " created_at, limit_id, %s) SELECT :run, CAST(:stage AS bigint), :task, :queue, :pool, :priority, j.key, j.args,"
     " f.parent, f.number, {now}, f.lim, %s FROM {rows f: job bigint, parent bigint, number int, lim int}"
-    " JOIN gm_job j ON j.id = f.job WHERE true"
+    " JOIN gm_job j ON j.id = f.job WHERE true ORDER BY j.key"  # in line as they were: a join has no order
     " ON CONFLICT (stage_id, key) WHERE stage_id IS NOT NULL DO NOTHING RETURNING state, id, limit_id"
 )
 _TO_DO = Sql(

@@ -364,6 +364,17 @@ def test_one_late_completion_among_many_side_by_side_is_the_only_one_refused(pla
     assert [state for (state,) in states] == [State.QUEUED if n == nth else State.COMPLETED for n in range(40)]
 
 
+def test_many_side_by_side_that_are_told_of_twice_change_nothing_the_second_time(play: Play) -> None:
+    """As when the answer to the commit was lost."""
+    play.mill.enqueue_many(solo, [{}] * 40)
+    player = play.player()
+    jobs = player.take()
+    assert player.report(Batch(completed=plain(*jobs))) == []
+    before = invariants.snapshot(play.ledger)
+    assert player.report(Batch(completed=plain(*jobs))) == [job.id for job in jobs]
+    assert invariants.snapshot(play.ledger) == before
+
+
 def test_a_worker_past_its_lease_but_not_yet_lost_may_still_write(play: Play) -> None:
     number = play.mill.enqueue(solo).id
     player = play.player(lease=30)
